@@ -1,0 +1,35 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test lint types pytest demo bench clean
+
+test: lint types pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+pytest: $(READY)
+	$(BIN)/python -m pytest
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+bench: $(READY)
+	$(BIN)/python bench/step_time.py
+	$(BIN)/python bench/first_step.py
+
+# numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV) || ./.ci/install-venv $(PYTHON)
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' 'numpy<2'
+	touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,85 @@
+"""Which devices there are, and how to stand in for GPUs that are not there."""
+
+import tensorflow as tf
+
+STARTED = (
+    "Expected `simulate_gpus()` to be called before TensorFlow uses a device: TensorFlow fixes its devices at first "
+    "use. Received simulate_gpus({n}) after TensorFlow had started with {devices}. Call `multigpu.simulate_gpus({n})` "
+    "right after the imports, in a fresh process (in a notebook: restart the kernel)."
+)
+
+
+def available_gpus() -> list[str]:
+    """Names of the devices that `multi_gpu_model(gpus=...)` counts, in order of their ids.
+
+    These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
+    the logical CPU devices made by `simulate_gpus()`, and without that there are none.
+
+    Returns:
+        A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the
+        id `i` means in `gpus=[...]`.
+
+    Example:
+
+        >>> import multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> multigpu.available_gpus()
+        ['CPU:0', 'CPU:1']
+    """
+    gpus = _logical("GPU")
+    if gpus:
+        return gpus
+    cpus = _logical("CPU")
+    return cpus if len(cpus) > 1 else []  # one CPU device is the CPU itself, several were made on purpose
+
+
+def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
+    """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
+
+    Results are those of real GPUs; speed is not. Call it once, before anything else uses TensorFlow.
+
+    Args:
+        n: number of devices, 1 or more.
+        memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
+
+    Raises:
+        ValueError: `n` is not a whole number of 1 or more, or this machine has several GPUs already.
+        RuntimeError: TensorFlow has started, so its devices are fixed.
+
+    Example:
+
+        >>> import multigpu
+        >>> multigpu.simulate_gpus(4)
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"Expected `n` to be a whole number of 1 or more. Received: n={n!r}. Use `simulate_gpus(2)`.")
+    physical = tf.config.list_physical_devices("GPU")
+    if len(physical) > 1:
+        raise ValueError(
+            f"Expected one GPU or none to simulate {n} GPUs. Received a machine with {len(physical)} GPUs. Use them: "
+            f"`multi_gpu_model(model, gpus={len(physical)})`, or hide all but one with CUDA_VISIBLE_DEVICES=0."
+        )
+    limit = memory_limit if physical else None
+    device = physical[0] if physical else tf.config.list_physical_devices("CPU")[0]
+    try:
+        tf.config.set_logical_device_configuration(
+            device, [tf.config.LogicalDeviceConfiguration(memory_limit=limit) for _ in range(n)]
+        )
+    except RuntimeError as error:
+        started = ", ".join(_logical("GPU") + _logical("CPU"))
+        raise RuntimeError(STARTED.format(n=n, devices=started)) from error
+
+
+def visible_devices() -> dict[str, list[str]]:
+    """Names of all logical devices by role: `gpus` counts and ids, `others` that can be asked for by name."""
+    return {"gpus": available_gpus(), "others": _logical("GPU") + _logical("CPU")}
+
+
+def _logical(kind: str) -> list[str]:
+    return [short_name(device.name) for device in tf.config.list_logical_devices(kind)]
+
+
+def short_name(device: str) -> str:
+    """`"/job:localhost/replica:0/task:0/device:GPU:1"` → `"GPU:1"`; `"/gpu:1"` → `"GPU:1"`."""
+    spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
+    return f"{spec.device_type}:{spec.device_index or 0}"

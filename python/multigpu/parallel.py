@@ -1,0 +1,163 @@
+"""The parallel model: called, trained and asked like the template, and spread over devices."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.call import SpreadCall
+from multigpu.led_calls import calls_led_to, has_own_steps
+from multigpu.plan import Plan
+
+
+class ParallelModel(keras.Model):
+    """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
+
+    It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
+    asked of it and not answered here is answered by the template.
+
+    Attributes:
+        template: the model that owns the weights.
+        plan: the devices at work.
+    """
+
+    def __init__(self, template: keras.Model, plan: Plan):
+        # Keras reads the signature of `call` to pass on `training` and masks: it has to be the template's.
+        call = functools.partial(type(self).call, self)
+        call.__signature__ = inspect.signature(template.call)  # type: ignore[attr-defined]
+        object.__setattr__(self, "call", call)
+        super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
+        self.template = template
+        self.plan = plan
+        self.supports_masking = True
+        self.built = True
+        self._spread = SpreadCall(template, plan)
+        self._own_steps = has_own_steps(template)
+        if template.compiled:
+            self._compile_like_template()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "template" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.template, name)
+
+    # One call -------------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the template on one slice of the batch per device and merges what it gives."""
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            self.add_loss(loss)
+        return merged.outputs
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and types of the outputs: the template's."""
+        return self.template.compute_output_spec(*args, **kwargs)
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes of the outputs: the template's."""
+        return self.template.compute_output_shape(*args, **kwargs)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """Adds no mask: merged outputs carry the template's."""
+
+    # Training -------------------------------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Configures training, for the template too: both share one optimizer object.
+
+        Takes the arguments of the template's own `compile()`. With `jit_compile`, XLA compiles each replica, never the
+        step around them, which would put all replicas on one device.
+        """
+        self.template.compile(*args, **kwargs)
+        self._compile_like_template()
+
+    def _compile_like_template(self) -> None:
+        # Keras keeps the arguments of `compile` only here; its public `get_compile_config()` copies the optimizer.
+        config = dict(self.template._compile_config.config)
+        config.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
+        super().compile(**config)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Builds the optimizer before the step is traced: built inside, its variables would cost a second trace."""
+        if self.optimizer is not None and not self.optimizer.built and self.trainable_variables:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def train_step(self, data: Any) -> Any:
+        """One step of `fit`, with loss and metrics on the merge device."""
+        return self._step("train_step", data)
+
+    def test_step(self, data: Any) -> Any:
+        """One step of `evaluate`, with loss and metrics on the merge device."""
+        return self._step("test_step", data)
+
+    def predict_step(self, data: Any) -> Any:
+        """One step of `predict`."""
+        return self._step("predict_step", data)
+
+    def _step(self, step: str, data: Any) -> Any:
+        with tf.device(self.plan.merge_device):
+            if not self._own_steps:
+                return getattr(super(), step)(data)
+            with calls_led_to(self._call_for_template, self.template, step):
+                return getattr(self.template, step)(data)
+
+    def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            self.template.add_loss(loss)
+        return merged.outputs
+
+    @property
+    def metrics(self) -> list[keras.Metric]:
+        """The metrics of training; the template's where it writes its own training step."""
+        return self.template.metrics if self._own_steps else super().metrics
+
+    # Answers of the template ----------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> list[keras.Layer]:
+        """The template's layers."""
+        return self.template.layers
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the template is trained. Freezing works on either model, at any time before `compile()`."""
+        return self.template.trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self.template.trainable = value
+
+    @property
+    def input(self) -> Any:
+        """The template's symbolic input."""
+        return self.template.input
+
+    @property
+    def output(self) -> Any:
+        """The template's symbolic output."""
+        return self.template.output
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the template's inputs, in order."""
+        return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
+
+    @property
+    def dtype_policy(self) -> Any:
+        """The template's dtype policy."""
+        return self.template.dtype_policy
+
+    def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
+        """Prints the template's summary, and one line on the devices."""
+        self.template.summary(*args, print_fn=print_fn, **kwargs)
+        (print_fn or print)(f" Parallel: {self.plan}")
+
+    def get_config(self) -> dict[str, Any]:
+        """The template's configuration."""
+        return self.template.get_config()

@@ -1,0 +1,131 @@
+"""What the user asked for, read once: which devices run replicas, and where their outputs are merged."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multigpu.devices import short_name
+
+TOO_FEW = (
+    "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= 2`. Received: gpus={gpus!r}{found}."
+)
+SIMULATE = (
+    " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
+    "first."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a parallel model works: one replica on each of `devices`, outputs and loss on `merge_device`.
+
+    Attributes:
+        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`.
+        merge_device: name of the device where outputs are merged and the loss is taken.
+        cpu_relocation: whether the CPU owns all weights.
+    """
+
+    devices: tuple[str, ...]
+    merge_device: str
+    cpu_relocation: bool = False
+
+    def rows(self, batch_size: int) -> tuple[int, ...]:
+        """Rows of a batch that each replica gets: sizes differ by at most one."""
+        share, rest = divmod(batch_size, len(self.devices))
+        return tuple(share + (replica < rest) for replica in range(len(self.devices)))
+
+    def __str__(self) -> str:
+        weights = "weights owned by the CPU" if self.cpu_relocation else "weights where the template has them"
+        replicas = f"{len(self.devices)} replicas on {', '.join(self.devices)}"
+        return f"{replicas}; outputs merged on {self.merge_device}; {weights}"
+
+
+def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict[str, list[str]]) -> Plan:
+    """The plan for `gpus`, as a pure function of the arguments and the visible devices."""
+    wanted = _wanted_devices(gpus, visible["gpus"])
+    _check_number(wanted, gpus, visible["gpus"])
+    _check_distinct(wanted, gpus)
+    _check_present(wanted, visible)
+    return Plan(
+        devices=tuple(wanted),
+        merge_device="CPU:0" if cpu_merge else wanted[0],
+        cpu_relocation=bool(cpu_relocation),
+    )
+
+
+def _wanted_devices(gpus: object, found: list[str]) -> list[str]:
+    """Parses `gpus` to device names, without asking whether the machine has them."""
+    if isinstance(gpus, bool) or isinstance(gpus, str):
+        raise _not_understood(gpus, gpus)
+    if gpus is None or (isinstance(gpus, Sequence) and len(gpus) == 0):
+        return found
+    if isinstance(gpus, Sequence):
+        return [_device(entry, gpus, found) for entry in gpus]
+    number = _whole_number(gpus, gpus)
+    return [_numbered(index, found) for index in range(number)] if number else found
+
+
+def _device(entry: object, gpus: object, found: list[str]) -> str:
+    if not isinstance(entry, str):
+        return _numbered(_whole_number(entry, gpus), found)
+    try:
+        return short_name(entry)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _not_understood(entry, gpus) from error
+
+
+def _whole_number(entry: object, gpus: object) -> int:
+    if isinstance(entry, bool):
+        raise _not_understood(entry, gpus)
+    try:
+        number = operator.index(entry)  # type: ignore[arg-type]  # TypeError is the answer for anything else
+    except TypeError as error:
+        raise _not_understood(entry, gpus) from error
+    if number < 0:
+        raise ValueError(
+            f"Expected GPU numbers of 0 or more in `gpus`. Received: {number} in gpus={gpus!r}. "
+            "Ids count from 0, as in `gpus=[0, 1]`."
+        )
+    return number
+
+
+def _numbered(index: int, found: list[str]) -> str:
+    """The device that id `index` means: ids count GPUs, real or simulated."""
+    kind = found[0].split(":")[0] if found else "GPU"
+    return f"{kind}:{index}"
+
+
+def _not_understood(entry: object, gpus: object) -> ValueError:
+    return ValueError(
+        "Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names. "
+        f"Received: {entry!r} of type {type(entry).__name__} in gpus={gpus!r}. "
+        "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
+    )
+
+
+def _check_number(wanted: list[str], gpus: object, found: list[str]) -> None:
+    if len(wanted) >= 2:
+        return
+    listed = isinstance(gpus, Sequence) and len(gpus) > 0
+    counted = "" if listed or isinstance(gpus, int) and gpus else f", and {len(found)} found"
+    message = TOO_FEW.format(what="len(gpus)" if listed else "gpus", gpus=gpus, found=counted)
+    raise ValueError(message + ("" if found else SIMULATE))
+
+
+def _check_distinct(wanted: list[str], gpus: object) -> None:
+    twice = sorted({device for device in wanted if wanted.count(device) > 1})
+    if twice:
+        raise ValueError(
+            f"Expected each device once in `gpus`. Received: gpus={gpus!r}, with {', '.join(twice)} more than once. "
+            "Name each GPU once: a second replica on one GPU would only slow it down."
+        )
+
+
+def _check_present(wanted: list[str], visible: dict[str, list[str]]) -> None:
+    present = visible["gpus"] + [name for name in visible["others"] if name not in visible["gpus"]]
+    if all(device in present for device in wanted):
+        return
+    raise ValueError(
+        f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {wanted}. "
+        f"However this machine only has: {present}. Try reducing `gpus`." + ("" if visible["gpus"] else SIMULATE)
+    )

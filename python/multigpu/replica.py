@@ -1,0 +1,128 @@
+"""A replica: the template as a function of everything it reads, giving back everything it would have changed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batch import Batch, flatten_composites, restore_composites
+from multigpu.masks import mask_of, with_mask
+from multigpu.replica_scope import ReplicaScope
+from multigpu.split_merge import drop_standby
+from multigpu.state import Updates
+from multigpu.template import no_batch_axis
+
+
+class Replica:
+    """The template, called on one slice with the values that were sent for its variables.
+
+    The same object serves every device: it is traced once and the trace is run on each.
+
+    Attributes:
+        num_differentiable: how many of the results, from the first, can carry a gradient.
+        updates: the variables that the template assigns, and how they travel.
+    """
+
+    def __init__(self, template: Callable, batch: Batch, variables: Sequence[keras.Variable], jit_compile: bool):
+        self._template = template
+        self._batch = batch
+        self._variables = variables
+        self._jit_compile = jit_compile
+        self._structure: Any = None  # of the outputs
+        self._tensors: list[tf.Tensor] = []  # the outputs, then their masks: what has rows, as the template gave it
+        self._masked: list[int] = []
+        self._num_losses = 0
+        self._assigned: list[keras.Variable] = []
+        self.updates = Updates([])
+
+    def trace(self, inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
+        """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
+        slices = range(len(self._variables), len(inputs) - 2)
+        specs = [tf.TensorSpec([None, *x.shape[1:]] if i in slices else x.shape, x.dtype) for i, x in enumerate(inputs)]
+        with tf.device(None):
+            return tf.function(self, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """Runs the template on a slice.
+
+        Args:
+            inputs: values of the variables, dense components of the slice, then two scalars: the rows that count
+                (0 for a replica that stands by) and the number of the replica.
+
+        Returns:
+            Dense components of outputs and masks, without rows that do not count; added losses; packed updates.
+        """
+        if self._jit_compile:
+            results = tf.function(self._call_template, autograph=False, jit_compile=True)(*inputs)
+        else:
+            results = self._call_template(*inputs)
+        kept = inputs[-2]
+        with_rows, losses, values, values_before = self._cut(results)
+        with_rows = [drop_standby(x, kept) for x in with_rows]
+        self.updates = Updates(self._assigned)
+        return [
+            *flatten_composites(with_rows),
+            *losses,
+            *self.updates.pack(self._by_id(values), self._by_id(values_before), kept),
+        ]
+
+    def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        values, slices = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
+        args, kwargs = self._batch.rebuild(restore_composites(self._batch.tensors, list(slices)))
+        with ReplicaScope(self._variables, values, replica=inputs[-1]) as scope:
+            outputs = self._template(*args, **kwargs)
+        self._describe(outputs, scope)
+        new_values = [scope.get_current_value(variable) for variable in scope.updated]
+        old_values = [scope.value_before(variable) for variable in scope.updated]
+        return [*flatten_composites(self._tensors), *scope.losses, *new_values, *old_values]
+
+    def _describe(self, outputs: Any, scope: ReplicaScope) -> None:
+        """Notes what the template gave: the same for every replica, and the key to the flat results."""
+        flat = keras.tree.flatten_with_path(outputs)
+        for path, output in flat:
+            _check_batch_axis(path, output)
+        masks = [mask_of(output) for _, output in flat]
+        self._structure = keras.tree.map_structure(lambda _: 0, outputs)
+        self._masked = [position for position, mask in enumerate(masks) if mask is not None]
+        self._tensors = [output for _, output in flat] + [masks[position] for position in self._masked]
+        self._num_losses = len(scope.losses)
+        self._assigned = scope.updated
+
+    def _cut(self, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], ...]:
+        """Flat results, in four: what has rows, losses, and the values of assigned variables, new and old."""
+        rows = len(flatten_composites(self._tensors))
+        losses = rows + self._num_losses
+        values = losses + len(self._assigned)
+        with_rows = restore_composites(self._tensors, list(results[:rows]))
+        return with_rows, list(results[rows:losses]), list(results[losses:values]), list(results[values:])
+
+    def _by_id(self, values: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+        return {id(variable): value for variable, value in zip(self._assigned, values, strict=True)}
+
+    @property
+    def num_differentiable(self) -> int:
+        """How many of the results, from the first on, may carry a gradient: all but the updates."""
+        return len(flatten_composites(self._tensors)) + self._num_losses
+
+    def open(self, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+        """The results of one run: tensors with rows (for `close`), added losses, buffers of updates."""
+        rows = len(flatten_composites(self._tensors))
+        losses = rows + self._num_losses
+        with_rows = restore_composites(self._tensors, list(results[:rows]))
+        return with_rows, list(results[rows:losses]), list(results[losses:])
+
+    def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
+        """Merged tensors in the structure of the template's outputs, masks attached."""
+        num_outputs = len(with_rows) - len(self._masked)
+        flat = list(with_rows[:num_outputs])
+        for position, mask in zip(self._masked, with_rows[num_outputs:], strict=True):
+            flat[position] = with_mask(flat[position], mask)
+        return keras.tree.pack_sequence_as(self._structure, flat)
+
+
+def _check_batch_axis(path: tuple, output: Any) -> None:
+    if tf.is_tensor(output) and output.shape.rank != 0 and (tf.executing_eagerly() or output.shape[0] is None):
+        return
+    name = ".".join(str(part) for part in path) or "0"
+    raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))

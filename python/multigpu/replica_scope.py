@@ -1,0 +1,64 @@
+"""The template's variables as one replica sees them: the values sent to it, its own noise, updates kept aside."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.place_locate import read
+
+SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
+
+
+class ReplicaScope(keras.StatelessScope):
+    """Maps variables to the values sent to a replica, and records what the template assigns.
+
+    Attributes:
+        updated: the variables that were assigned, in order.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], replica: tf.Tensor):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.updated: list[keras.Variable] = []
+        self._replica = replica
+        self._before: dict[int, tf.Tensor] = {}
+        for variable, value in zip(variables, values, strict=True):
+            self._begin_with(variable, value)
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """The value in this replica, or None for a variable that is not the template's: Keras reads the real one."""
+        value = super().get_current_value(variable)
+        if value is None and is_seed(variable):  # Keras' generator for layers that have none belongs to no model
+            value = self._begin_with(variable, read(variable))
+        return value
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Keeps an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
+        variable, value = update
+        before = self.value_before(variable)
+        if all(known is not variable for known in self.updated):
+            self.updated.append(variable)
+        if value.dtype.is_floating:
+            value = tf.stop_gradient(value)
+            if variable.trainable:
+                value += before - tf.stop_gradient(before)
+        super().add_update((variable, value))
+
+    def value_before(self, variable: keras.Variable) -> tf.Tensor:
+        """The value with which the template started."""
+        before = self._before.get(id(variable))
+        return self._begin_with(variable, read(variable)) if before is None else before
+
+    def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Sets the value with which the template starts; a generator of noise gets a seed of its own per replica."""
+        if is_seed(variable):
+            offset = tf.cast(self._replica, value.dtype) * tf.cast(SEED_STRIDE, value.dtype)
+            value += tf.stack([offset, tf.zeros_like(offset)])
+        self._before[id(variable)] = value
+        self.state_mapping[id(variable)] = value
+        return value
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
+    return variable.name == "seed_generator_state"
