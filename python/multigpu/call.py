@@ -1,5 +1,6 @@
 """How a call reaches `spread`: inside a function that is being traced, as a function of its own, or op by op."""
 
+import functools
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from multigpu.masks import mask_of, with_mask
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
+from multigpu.synchronized import statistics_over, synchronized_layers
 from multigpu.template import sublayers
 
 
@@ -41,22 +43,27 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         template = self._template
+        synchronized = synchronized_layers(sublayers(template))
         return spread(
             lambda *args, **kwargs: call_directly(template, args, kwargs),
             batch,
             template.trainable_variables,
             template.non_trainable_variables,
             self._plan,
-            jit_compile=not eager and template.compiled and bool(template.jit_compile),
+            functools.partial(statistics_over, self._plan.devices, synchronized),
+            jit_compile=not eager and not synchronized and self._wants_jit(),
             eager=eager,
         )
+
+    def _wants_jit(self) -> bool:
+        return bool(self._template.compiled and self._template.jit_compile)
 
     def _fingerprint(self) -> tuple:
         """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""
         template = self._template
         frozen = [layer.trainable for layer in sublayers(template)]
         variables = [(variable.trainable, memory(variable)) for variable in template.variables]
-        return (template.compiled and bool(template.jit_compile), *frozen, *variables)
+        return (self._wants_jit(), *frozen, *variables)
 
 
 def _with_masks(structure: Any, masks: list[tf.Tensor | None]) -> Any:

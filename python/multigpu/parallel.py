@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.call import SpreadCall
 from multigpu.led_calls import calls_led_to, has_own_steps
+from multigpu.lifted_variables import lifted_variables
 from multigpu.plan import Plan
 
 
@@ -81,12 +82,6 @@ class ParallelModel(keras.Model):
         config.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
         super().compile(**config)
 
-    def make_train_function(self, force: bool = False) -> Any:
-        """Builds the optimizer before the step is traced: built inside, its variables would cost a second trace."""
-        if self.optimizer is not None and not self.optimizer.built and self.trainable_variables:
-            self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
-
     def train_step(self, data: Any) -> Any:
         """One step of `fit`, with loss and metrics on the merge device."""
         return self._step("train_step", data)
@@ -100,7 +95,7 @@ class ParallelModel(keras.Model):
         return self._step("predict_step", data)
 
     def _step(self, step: str, data: Any) -> Any:
-        with tf.device(self.plan.merge_device):
+        with tf.device(self.plan.merge_device), lifted_variables(self.plan.merge_device):
             if not self._own_steps:
                 return getattr(super(), step)(data)
             with calls_led_to(self._call_for_template, self.template, step):

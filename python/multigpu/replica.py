@@ -1,6 +1,7 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -24,10 +25,18 @@ class Replica:
         updates: the variables that the template assigns, and how they travel.
     """
 
-    def __init__(self, template: Callable, batch: Batch, variables: Sequence[keras.Variable], jit_compile: bool):
+    def __init__(
+        self,
+        template: Callable,
+        batch: Batch,
+        variables: Sequence[keras.Variable],
+        statistics: Callable[[tf.Tensor], AbstractContextManager],
+        jit_compile: bool,
+    ) -> None:
         self._template = template
         self._batch = batch
         self._variables = variables
+        self._statistics = statistics
         self._jit_compile = jit_compile
         self._structure: Any = None  # of the outputs
         self._tensors: list[tf.Tensor] = []  # the outputs, then their masks: what has rows, as the template gave it
@@ -70,7 +79,8 @@ class Replica:
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         values, slices = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
         args, kwargs = self._batch.rebuild(restore_composites(self._batch.tensors, list(slices)))
-        with ReplicaScope(self._variables, values, replica=inputs[-1]) as scope:
+        kept, replica = inputs[-2:]
+        with ReplicaScope(self._variables, values, replica) as scope, self._statistics(kept):
             outputs = self._template(*args, **kwargs)
         self._describe(outputs, scope)
         new_values = [scope.get_current_value(variable) for variable in scope.updated]

@@ -1,6 +1,7 @@
 """spread: one batch, many devices. split → send → run → merge, and the state kept once."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import keras
@@ -29,6 +30,7 @@ def spread(
     weights: Sequence[keras.Variable],
     state: Sequence[keras.Variable],
     plan: Plan,
+    statistics: Callable[[tf.Tensor], AbstractContextManager],
     *,
     jit_compile: bool = False,
     eager: bool = False,
@@ -41,6 +43,7 @@ def spread(
         weights: variables that are trained: gradients flow back to them.
         state: the template's other variables.
         plan: where to work.
+        statistics: for the number of rows that count, a scope in which layers see the whole batch's statistics.
         jit_compile: whether XLA compiles the replicas.
         eager: whether to run the template op by op instead of tracing it.
     """
@@ -52,7 +55,7 @@ def spread(
     parcels, buffers = _send(weights, num_replicas, connected)
     state_parcels, state_buffers = _send(state, num_replicas, set())
 
-    replica = Replica(template, batch, [*weights, *state], jit_compile)
+    replica = Replica(template, batch, [*weights, *state], statistics, jit_compile)
     function: Callable | None = replica if eager else None
     results = []
     for number, device in enumerate(plan.devices):

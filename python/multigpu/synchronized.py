@@ -1,0 +1,103 @@
+"""BatchNormalization(synchronized=True): statistics of the whole batch, summed over the replicas inside their run.
+
+Keras asks `tf.distribute` for them, which knows nothing of these replicas and would quietly answer for one slice.
+"""
+
+import contextlib
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
+_instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
+
+
+def synchronized_layers(layers: Sequence[keras.Layer]) -> list[keras.layers.BatchNormalization]:
+    """The layers that want statistics of the whole batch."""
+    return [
+        layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized
+    ]
+
+
+@contextlib.contextmanager
+def statistics_over(
+    devices: Sequence[str], layers: Sequence[keras.layers.BatchNormalization], kept: tf.Tensor
+) -> Iterator[None]:
+    """While a replica is traced, lets synchronized layers take their statistics over all devices.
+
+    Args:
+        devices: names of the replicas' devices.
+        layers: the synchronized layers.
+        kept: rows of this replica that count; with 0 its slice stays out of the sums.
+    """
+    for layer in layers:
+        # Keras has no public seam between a layer's statistics and its use of them.
+        layer.__dict__["_moments"] = _Moments(layer, tuple(devices), kept)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["_moments"]
+
+
+class _Moments:
+    """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
+
+    def __init__(self, layer: keras.layers.BatchNormalization, devices: tuple[str, ...], kept: tf.Tensor) -> None:
+        self._layer = layer
+        self._devices = devices
+        self._kept = kept
+
+    def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        if tf.executing_eagerly():
+            raise ValueError(
+                "Expected `run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas "
+                "have to run at the same time to sum their statistics. "
+                f"Received: run_eagerly=True and the layer {self._layer.name!r}. Compile without `run_eagerly`, or "
+                "use `synchronized=False`."
+            )
+        axis = self._layer.axis % inputs.shape.rank
+        others = [other for other in range(inputs.shape.rank) if other != axis]
+        seen = None if mask is None else tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))
+        x = inputs if seen is None else tf.math.multiply_no_nan(inputs, seen)
+        count = tf.reduce_sum(tf.ones_like(inputs) if seen is None else seen, others)
+        sums = tf.stack([tf.reduce_sum(x, others), tf.reduce_sum(tf.square(x), others), count])
+        counts = tf.cast(tf.minimum(self._kept, 1), sums.dtype)
+        total, squares, count = tf.unstack(all_reduce(tf.math.multiply_no_nan(sums, counts), self._devices))
+        return _mean_and_variance(total, squares, count, 0.0 if mask is None else keras.backend.epsilon())
+
+
+def _mean_and_variance(
+    total: tf.Tensor, squares: tf.Tensor, count: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Σx ÷ n and Σ(x − mean)² ÷ n from sums over `count` values; Keras adds an epsilon to n when it is masked."""
+    mean = tf.math.divide_no_nan(total, count + epsilon)
+    deviations = squares - 2 * mean * total + tf.square(mean) * count
+    return mean, tf.maximum(tf.math.divide_no_nan(deviations, count + epsilon), 0)
+
+
+def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
+    """The sum of `x` over the replicas, which run the same trace on `devices`. Its gradient is the same sum."""
+
+    @tf.custom_gradient
+    def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        return _collective_sum(value, devices), lambda upstream: all_reduce(upstream, devices)
+
+    return summed(x)
+
+
+def _collective_sum(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
+    # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
+    return tf.raw_ops.CollectiveReduce(
+        input=x,
+        group_size=len(devices),
+        group_key=zlib.crc32(",".join(devices).encode()) & 0x7FFFFFFF,
+        instance_key=next(_instance_keys),
+        merge_op="Add",
+        final_op="Id",
+        subdiv_offsets=[0],
+        timeout_seconds=TIMEOUT_SECONDS,
+    )
