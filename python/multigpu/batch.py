@@ -1,5 +1,6 @@
 """One call's arguments, taken apart into the tensors that have rows and the rest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -50,9 +51,9 @@ def _has_rows(leaf: Any) -> bool:
     return tf.is_tensor(leaf) and leaf.shape.rank != 0
 
 
-def flatten_composites(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+def flatten_composites(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Dense components of a list of tensors, as functions and gradients take them."""
-    return tf.nest.flatten(tensors, expand_composites=True)
+    return tf.nest.flatten(list(tensors), expand_composites=True)
 
 
 def restore_composites(like: list[tf.Tensor], components: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -20,7 +20,6 @@ def available_gpus() -> list[str]:
         id `i` means in `gpus=[...]`.
 
     Example:
-
         >>> import multigpu
         >>> multigpu.simulate_gpus(2)
         >>> multigpu.available_gpus()
@@ -47,7 +46,6 @@ def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
         RuntimeError: TensorFlow has started, so its devices are fixed.
 
     Example:
-
         >>> import multigpu
         >>> multigpu.simulate_gpus(4)
     """

@@ -19,9 +19,14 @@ def read(variable: keras.Variable) -> tf.Tensor:
         return tf.convert_to_tensor(_tf_variable(variable))
 
 
-def memory(variable: keras.Variable) -> int:
+def stored_dtype(variable: keras.Variable) -> tf.DType:
+    """The type in which a variable is stored. `variable.dtype` is another one under autocast."""
+    return _tf_variable(variable).dtype
+
+
+def memory(variable: keras.Variable | tf.Variable) -> int:
     """A number for the memory in which a variable is stored now, which changes when it is moved."""
-    return id(_tf_variable(variable))
+    return id(_tf_variable(variable) if isinstance(variable, keras.Variable) else variable)
 
 
 def place(variables: Iterable[keras.Variable], device: str) -> bool:

@@ -55,7 +55,7 @@ def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict
 
 def _wanted_devices(gpus: object, found: list[str]) -> list[str]:
     """Parses `gpus` to device names, without asking whether the machine has them."""
-    if isinstance(gpus, bool) or isinstance(gpus, str):
+    if isinstance(gpus, (bool, str)):
         raise _not_understood(gpus, gpus)
     if gpus is None or (isinstance(gpus, Sequence) and len(gpus) == 0):
         return found
@@ -107,7 +107,7 @@ def _check_number(wanted: list[str], gpus: object, found: list[str]) -> None:
     if len(wanted) >= 2:
         return
     listed = isinstance(gpus, Sequence) and len(gpus) > 0
-    counted = "" if listed or isinstance(gpus, int) and gpus else f", and {len(found)} found"
+    counted = "" if listed or (isinstance(gpus, int) and gpus) else f", and {len(found)} found"
     message = TOO_FEW.format(what="len(gpus)" if listed else "gpus", gpus=gpus, found=counted)
     raise ValueError(message + ("" if found else SIMULATE))
 

@@ -2,17 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch, flatten_composites, restore_composites
+from multigpu.gradient_notes import GradientNotes
 from multigpu.masks import mask_of, with_mask
 from multigpu.replica_scope import ReplicaScope
 from multigpu.split_merge import drop_standby
 from multigpu.state import Updates
 from multigpu.template import no_batch_axis
+
+
+class Result(NamedTuple):
+    """What one run of a replica gives: outputs and masks, added losses, packed updates of the state."""
+
+    with_rows: list[tf.Tensor]
+    losses: list[tf.Tensor]
+    updates: list[tf.Tensor]
 
 
 class Replica:
@@ -21,7 +30,6 @@ class Replica:
     The same object serves every device: it is traced once and the trace is run on each.
 
     Attributes:
-        num_differentiable: how many of the results, from the first, can carry a gradient.
         updates: the variables that the template assigns, and how they travel.
     """
 
@@ -110,17 +118,28 @@ class Replica:
     def _by_id(self, values: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
         return {id(variable): value for variable, value in zip(self._assigned, values, strict=True)}
 
-    @property
     def num_differentiable(self) -> int:
         """How many of the results, from the first on, may carry a gradient: all but the updates."""
         return len(flatten_composites(self._tensors)) + self._num_losses
 
-    def open(self, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """The results of one run: tensors with rows (for `close`), added losses, buffers of updates."""
-        rows = len(flatten_composites(self._tensors))
-        losses = rows + self._num_losses
+    def open(self, results: Sequence[tf.Tensor]) -> Result:
+        """The flat results of one run, by what they are."""
+        rows, losses = len(flatten_composites(self._tensors)), self.num_differentiable()
         with_rows = restore_composites(self._tensors, list(results[:rows]))
-        return with_rows, list(results[rows:losses]), list(results[losses:])
+        return Result(with_rows, list(results[rows:losses]), list(results[losses:]))
+
+    def watch(self, merged: Sequence[tf.Tensor], notes: GradientNotes) -> list[tf.Tensor]:
+        """Merged tensors and losses, watched under the numbers that their slices have among the results."""
+        number, watched = 0, []
+        for x in merged:
+            components = len(flatten_composites([x]))
+            if components == 1:
+                x = notes.watch(x, number)
+            else:  # ragged or sparse: taken for used
+                notes.used.update(range(number, number + components))
+            number += components
+            watched.append(x)
+        return watched
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
         """Merged tensors in the structure of the template's outputs, masks attached."""

@@ -4,13 +4,16 @@ A gradient tape differentiates outside of any device scope, so that the backward
 device. Hence each replica is one op to the outer tape, and its gradient asks a tape of its own, on its own device.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from multigpu.gradient_notes import GradientNotes, inputs_reached
 from multigpu.send_reduce import Parcel, pack, unpack
+from multigpu.split_merge import drop_standby
 
 
 class Taped(NamedTuple):
@@ -18,7 +21,6 @@ class Taped(NamedTuple):
 
     tape: tf.GradientTape
     sources: list[tf.Tensor]
-    targets: list[tf.Tensor]
     results: list[tf.Tensor]
 
 
@@ -28,17 +30,21 @@ class Run:
 
     Attributes:
         function: the replica, a function of the weights and of `inputs`.
-        num_differentiable: how many of its results, from the first, can carry a gradient.
+        differentiable: how many of its results, from the first, can carry a gradient.
         parcels: how the weights are packed.
         device: name of the device.
-        connected: receives the numbers of the weights that the results depend on.
+        number: which replica this is.
+        kept: (), the rows that count.
+        notes: what the owners have to know of the gradient beside its buffers.
     """
 
     function: Callable[..., list[tf.Tensor]]
-    num_differentiable: Callable[[], int]
+    differentiable: Callable[[], int]
     parcels: Sequence[Parcel]
     device: str
-    connected: set[int]
+    number: int
+    kept: tf.Tensor
+    notes: GradientNotes
 
     def __call__(self, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Results for packed weights and other inputs, differentiable to any order."""
@@ -51,29 +57,33 @@ class Run:
         results = taped[0].results
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            wanted = [u for u, x in zip(upstream, results, strict=True) if x.dtype.is_floating]
-            wanted = wanted[: len(_floating(results[: self.num_differentiable()]))]
+            used = self._used(results)
             with tf.device(self.device):
-                return self._backward(taped.pop() if taped else None, arrived, wanted)
+                return self._backward(taped.pop() if taped else None, arrived, used, [upstream[i] for i in used])
 
         return results, backward
 
+    def _used(self, results: Sequence[tf.Tensor]) -> list[int]:
+        """Numbers of the results that a gradient comes back from."""
+        candidates = [i for i in range(self.differentiable()) if _is_differentiable(results[i])]
+        return [i for i in candidates if i in self.notes.used] or candidates
+
     def _backward(
-        self, taped: Taped | None, arrived: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]
+        self, taped: Taped | None, arrived: Sequence[tf.Tensor], used: Sequence[int], upstream: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:
         """Gradients for `arrived`; these are in turn differentiable, by running the replica anew."""
         present: list[int] = []
 
         @tf.custom_gradient
         def first_order(*arguments: tf.Tensor):  # noqa: ANN202
-            gradients = self._differentiate(taped or self._tape(arrived), upstream)
+            gradients = self._differentiate(taped or self._tape(arrived), used, upstream)
             present[:] = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
             def second_order(*upstream_of_gradients: tf.Tensor) -> list[tf.Tensor | None]:
                 with tf.device(self.device), tf.GradientTape() as tape:
                     tape.watch(_floating(arguments))
                     anew = self._tape(arguments[: len(arrived)])
-                    again = self._differentiate(anew, arguments[len(arrived) :])
+                    again = self._differentiate(anew, used, arguments[len(arrived) :])
                     return tape.gradient([again[i] for i in present], arguments, list(upstream_of_gradients))
 
             return [gradients[i] for i in present], second_order
@@ -88,25 +98,52 @@ class Run:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(_floating(sources))
             results = list(self.function(*sources))
-        return Taped(tape, sources, _floating(results[: self.num_differentiable()]), results)
+        return Taped(tape, sources, results)
 
-    def _differentiate(self, taped: Taped, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
+    def _differentiate(
+        self, taped: Taped, used: Sequence[int], upstream: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor | None]:
         """Gradients of packed weights and of inputs; None for an input on which nothing depends."""
-        gradients = taped.tape.gradient(taped.targets, taped.sources, output_gradients=list(upstream))
+        targets = [taped.results[i] for i in used]
+        gradients = taped.tape.gradient(targets, taped.sources, output_gradients=list(upstream))
         num_weights = sum(len(parcel.members) for parcel in self.parcels)
-        weights, of_weights = taped.sources[:num_weights], gradients[:num_weights]
-        self.connected.update(i for i, gradient in enumerate(of_weights) if gradient is not None)
-        filled = [
-            tf.zeros_like(weight) if gradient is None else tf.convert_to_tensor(gradient)
-            for weight, gradient in zip(weights, of_weights, strict=True)
-        ]
-        return [*(pack(filled, parcel) for parcel in self.parcels), *gradients[num_weights:]]
+        self._note(gradients[:num_weights], used)
+        dense = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
+        return [*(pack(dense, parcel) for parcel in self.parcels), *gradients[num_weights:]]
+
+    def _note(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int]) -> None:
+        reached = self._reached(used)
+        for weight, gradient in enumerate(gradients):
+            if gradient is None or weight not in reached:
+                continue
+            self.notes.connected.add(weight)
+            if isinstance(gradient, tf.IndexedSlices):
+                values, indices = (drop_standby(x, self.kept) for x in (gradient.values, gradient.indices))
+                rows = tf.IndexedSlices(values, indices, gradient.dense_shape)
+                self.notes.rows.setdefault(weight, {})[self.number] = rows
+
+    def _reached(self, used: Sequence[int]) -> Container[int]:
+        """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
+        if not isinstance(self.function, tf.types.experimental.ConcreteFunction):
+            return range(sys.maxsize)
+        return inputs_reached([self.function.outputs[i] for i in used], self.function.inputs)
+
+
+def _dense(gradient: tf.Tensor | tf.IndexedSlices | None, weight: tf.Tensor) -> tf.Tensor:
+    """What travels in a buffer: zeros for no gradient and for rows, which are noted instead."""
+    if isinstance(gradient, tf.IndexedSlices) or gradient is None:
+        return tf.zeros_like(weight)
+    return gradient
 
 
 def _floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    return [x for x in tensors if x.dtype.is_floating or x.dtype.is_complex]
+    return [x for x in tensors if _is_differentiable(x)]
+
+
+def _is_differentiable(x: tf.Tensor) -> bool:
+    return x.dtype.is_floating or x.dtype.is_complex
 
 
 def _untaped(x: tf.Tensor) -> tf.Tensor:
     """Hides a tensor from the outer tapes, which would otherwise prepare for higher orders at a high price."""
-    return tf.stop_gradient(x) if x.dtype.is_floating or x.dtype.is_complex else x
+    return tf.stop_gradient(x) if _is_differentiable(x) else x

@@ -4,10 +4,14 @@ Small tensors travel packed: one parcel is one transfer per device, of tensors w
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
+
+from multigpu.gradient_notes import GradientNotes
+from multigpu.place_locate import locate, memory, read, stored_dtype
 
 PARCEL_BYTES = 1 << 20  # large enough that its latency no longer counts, small enough to overlap with computing
 
@@ -18,6 +22,11 @@ class Parcel(NamedTuple):
     owner: str
     members: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
+
+
+def parcels_of(variables: Sequence[keras.Variable]) -> list[Parcel]:
+    """How these variables travel from their owners."""
+    return make_parcels([(locate(v), stored_dtype(v), tuple(v.shape)) for v in variables])
 
 
 def make_parcels(tensors: Sequence[tuple[str, tf.DType, tuple[int, ...]]]) -> list[Parcel]:
@@ -46,60 +55,82 @@ def make_parcels(tensors: Sequence[tuple[str, tf.DType, tuple[int, ...]]]) -> li
     return parcels
 
 
-def pack(tensors: Sequence[tf.Tensor], parcel: Parcel) -> tf.Tensor:
+def pack(tensors: Mapping[int, tf.Tensor] | Sequence[tf.Tensor], parcel: Parcel) -> tf.Tensor:
     """The members of a parcel as one vector; a member that travels alone keeps its shape."""
     if len(parcel.members) == 1:
         return tensors[parcel.members[0]]
-    return tf.concat([tf.reshape(tensors[i], [-1]) for i in parcel.members], axis=0)
+    return tf.concat([tf.reshape(tensors[number], [-1]) for number in parcel.members], axis=0)
 
 
-def unpack(buffers: Iterable[tf.Tensor], parcels: Sequence[Parcel]) -> list[tf.Tensor]:
-    """The inverse of `pack` over all parcels: tensors in their old order and shape."""
+def open_parcel(buffer: tf.Tensor, parcel: Parcel) -> list[tf.Tensor]:
+    """The members of a parcel in their shapes: the inverse of `pack` for one parcel."""
+    if len(parcel.members) == 1:
+        return [buffer]
+    pieces = tf.split(buffer, [math.prod(shape) for shape in parcel.shapes])
+    return [tf.reshape(piece, shape) for piece, shape in zip(pieces, parcel.shapes, strict=True)]
+
+
+def unpack(buffers: Sequence[tf.Tensor], parcels: Sequence[Parcel]) -> list[tf.Tensor]:
+    """The inverse of `pack` over all parcels: tensors in their old order."""
     tensors: dict[int, tf.Tensor] = {}
     for buffer, parcel in zip(buffers, parcels, strict=True):
-        if len(parcel.members) == 1:
-            tensors[parcel.members[0]] = buffer
-            continue
-        pieces = tf.split(buffer, [math.prod(shape) for shape in parcel.shapes])
-        for index, piece, shape in zip(parcel.members, pieces, parcel.shapes, strict=True):
-            tensors[index] = tf.reshape(piece, shape)
-    return [tensors[index] for index in range(len(tensors))]
+        tensors.update(zip(parcel.members, open_parcel(buffer, parcel), strict=True))
+    return [tensors[number] for number in range(len(tensors))]
 
 
 def send(
-    values: Sequence[tf.Tensor], parcels: Sequence[Parcel], num_replicas: int, connected: set[int]
+    variables: Sequence[keras.Variable], parcels: Sequence[Parcel], num_replicas: int, notes: GradientNotes
 ) -> list[list[tf.Tensor]]:
-    """Buffers for each replica; differentiating them reduces what comes back.
+    """Values of variables for each replica; differentiating them reduces what comes back.
 
     Args:
-        values: tensors on their owners.
-        parcels: how they travel.
+        variables: what is sent.
+        parcels: how it travels.
         num_replicas: how many copies leave each owner.
-        connected: filled by the replicas' backward pass with the members that the loss depends on. The others get no
-            gradient at all, as on one device, so that no optimizer touches them.
+        notes: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
+            gradient, and a table gets the rows of all replicas, both as on one device.
 
     Returns:
-        One list of buffers per replica, to be unpacked on its device.
+        One list of buffers per replica, one buffer per parcel, to be unpacked on its device.
     """
-    per_parcel = [_send_parcel(values, parcel, num_replicas, connected) for parcel in parcels]
-    return [list(buffers) for buffers in zip(*per_parcel, strict=True)] or [[] for _ in range(num_replicas)]
+    per_parcel = [_send_parcel(variables, parcel, num_replicas, notes) for parcel in parcels]
+    return [[buffers[replica] for buffers in per_parcel] for replica in range(num_replicas)]
+
+
+def send_once(variables: Sequence[keras.Variable], parcels: Sequence[Parcel]) -> list[tf.Tensor]:
+    """Values of variables for all replicas alike, without a gradient: the state."""
+    buffers = []
+    for parcel in parcels:
+        with tf.device(parcel.owner):
+            buffers.append(pack({number: _constant(read(variables[number])) for number in parcel.members}, parcel))
+    return buffers
+
+
+def _constant(x: tf.Tensor) -> tf.Tensor:
+    return tf.stop_gradient(x) if x.dtype.is_floating else x
 
 
 def _send_parcel(
-    values: Sequence[tf.Tensor], parcel: Parcel, num_replicas: int, connected: set[int]
+    variables: Sequence[keras.Variable], parcel: Parcel, num_replicas: int, notes: GradientNotes
 ) -> list[tf.Tensor]:
-    @tf.custom_gradient
-    def fan_out(*members: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
-        buffer = pack(dict(zip(parcel.members, members, strict=True)), parcel)
+    number_of = {memory(variables[number]): number for number in parcel.members}
 
-        def reduce(*gradients: tf.Tensor) -> list[tf.Tensor | None]:
+    # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
+    @tf.custom_gradient
+    def fan_out():  # noqa: ANN202  # the protocol of tf.custom_gradient
+        buffer = pack({number: read(variables[number]) for number in parcel.members}, parcel)
+
+        def reduce(*gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[list, list]:
             with tf.device(parcel.owner):
-                total = tf.add_n(gradients)
-                local = parcel._replace(members=tuple(range(len(members))))
-                pieces = unpack([total], [local])
-            return [piece if index in connected else None for index, piece in zip(parcel.members, pieces, strict=True)]
+                total = dict(zip(parcel.members, open_parcel(tf.add_n(gradients), parcel), strict=True))
+                return [], [_noted(total[number_of[memory(v)]], number_of[memory(v)]) for v in variables]
 
         return [buffer] * num_replicas, reduce
 
+    def _noted(gradient: tf.Tensor, number: int) -> tf.Tensor | tf.IndexedSlices | None:
+        if number in notes.rows:
+            return notes.all_rows(number)
+        return gradient if number in notes.connected else None
+
     with tf.device(parcel.owner):  # also where the gradient op sits that custom_gradient puts around its results
-        return fan_out(*(values[index] for index in parcel.members))
+        return list(fan_out())

@@ -1,5 +1,6 @@
 """split and merge: rows of a batch → one slice per replica, and back. `merge(split(x, n)) == x`."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -25,7 +26,7 @@ def share_rows(total: tf.Tensor, num_replicas: int) -> list[Rows]:
     return shares
 
 
-def count_rows(tensors: list[tf.Tensor]) -> tf.Tensor:
+def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Rows of the batch, a scalar int32; inputs that disagree are refused by TensorFlow with both numbers."""
     counts = [_num_rows(x) for x in tensors]
     checks = [
@@ -53,11 +54,11 @@ def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
     return _take(x, 0, tf.where(tf.equal(kept, 0), 0, _num_rows(x)))
 
 
-def merge(slices: list[tf.Tensor]) -> tf.Tensor:
+def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
     """The batch whose slices these are, rows in their old order."""
     if isinstance(slices[0], tf.SparseTensor):
-        return tf.sparse.concat(0, slices, expand_nonconcat_dims=True)
-    return tf.concat(slices, axis=0)
+        return tf.sparse.concat(0, list(slices), expand_nonconcat_dims=True)
+    return tf.concat(list(slices), axis=0)
 
 
 def _num_rows(x: tf.Tensor) -> tf.Tensor:

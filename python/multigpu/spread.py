@@ -8,12 +8,13 @@ import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch, flatten_composites
-from multigpu.place_locate import locate, read
+from multigpu.gradient_notes import GradientNotes
+from multigpu.place_locate import read
 from multigpu.plan import Plan
-from multigpu.replica import Replica
+from multigpu.replica import Replica, Result
 from multigpu.run import Run
-from multigpu.send_reduce import Parcel, make_parcels, send, unpack
-from multigpu.split_merge import count_rows, merge, share_rows, split
+from multigpu.send_reduce import parcels_of, send, send_once, unpack
+from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
 from multigpu.state import weighted_mean
 
 
@@ -47,40 +48,46 @@ def spread(
         jit_compile: whether XLA compiles the replicas.
         eager: whether to run the template op by op instead of tracing it.
     """
-    num_replicas = len(plan.devices)
-    connected: set[int] = set()
+    notes = GradientNotes()
+    parcels = parcels_of(weights)
     with tf.device("CPU:0"):
-        shares = share_rows(count_rows(batch.tensors), num_replicas)
+        shares = share_rows(count_rows(batch.tensors), len(plan.devices))
         slices = list(zip(*(split(x, shares) for x in batch.tensors), strict=True))
-    parcels, buffers = _send(weights, num_replicas, connected)
-    state_parcels, state_buffers = _send(state, num_replicas, set())
+    buffers = send(weights, parcels, len(plan.devices), notes)
+    inputs = _other_inputs(slices, shares, state, plan)
 
     replica = Replica(template, batch, [*weights, *state], statistics, jit_compile)
-    function: Callable | None = replica if eager else None
+    function = replica if eager else replica.trace([*map(read, weights), *inputs[0]])
     results = []
     for number, device in enumerate(plan.devices):
-        with tf.device(device):
-            values = [
-                tf.stop_gradient(x) if x.dtype.is_floating else x for x in unpack(state_buffers[number], state_parcels)
-            ]
-            inputs = [*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(number)]
-        if function is None:
-            function = replica.trace([*(read(v) for v in weights), *inputs])
-        run = Run(function, lambda: replica.num_differentiable, parcels, device, connected)
-        results.append(replica.open(run(buffers[number], inputs)))
+        run = Run(function, replica.num_differentiable, parcels, device, number, shares[number].kept, notes)
+        results.append(replica.open(run(buffers[number], inputs[number])))
 
     kept = [share.kept for share in shares]
+    replica.updates.assign([result.updates for result in results], kept)
+    return _merge(results, kept, replica, plan, notes)
+
+
+def _other_inputs(
+    slices: Sequence[Sequence[tf.Tensor]], shares: Sequence[Rows], state: Sequence[keras.Variable], plan: Plan
+) -> list[list[tf.Tensor]]:
+    """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
+    parcels = parcels_of(state)
+    buffers = send_once(state, parcels)
+    inputs = []
+    for number, device in enumerate(plan.devices):
+        with tf.device(device):
+            values = unpack(buffers, parcels)
+            inputs.append([*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(number)])
+    return inputs
+
+
+def _merge(
+    results: Sequence[Result], kept: Sequence[tf.Tensor], replica: Replica, plan: Plan, notes: GradientNotes
+) -> Merged:
+    """Outputs and masks of the replicas concatenated, losses averaged by rows, on the merge device."""
     with tf.device(plan.merge_device):
-        with_rows = [merge(list(tensors)) for tensors in zip(*(rows for rows, _, _ in results), strict=True)]
-        losses = [weighted_mean(list(values), kept) for values in zip(*(added for _, added, _ in results), strict=True)]
-    replica.updates.assign([updates for _, _, updates in results], kept)
-    return Merged(replica.outputs(with_rows), losses)
-
-
-def _send(
-    variables: Sequence[keras.Variable], num_replicas: int, connected: set[int]
-) -> tuple[list[Parcel], list[list[tf.Tensor]]]:
-    values = [read(variable) for variable in variables]
-    owners = [locate(variable) for variable in variables]
-    parcels = make_parcels([(o, x.dtype, tuple(x.shape)) for o, x in zip(owners, values, strict=True)])
-    return parcels, send(values, parcels, num_replicas, connected)
+        with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
+        losses = [weighted_mean(values, kept) for values in zip(*(result.losses for result in results), strict=True)]
+        watched = replica.watch([*with_rows, *losses], notes)
+    return Merged(replica.outputs(watched[: len(with_rows)]), watched[len(with_rows) :])

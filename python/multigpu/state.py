@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.place_locate import locate
-from multigpu.send_reduce import Parcel, make_parcels, pack, unpack
+from multigpu.place_locate import locate, stored_dtype
+from multigpu.send_reduce import Parcel, pack, parcels_of, unpack
 
 MEAN, SUM, FIRST = "mean", "sum", "first"
 
@@ -20,7 +20,9 @@ def rule_of(variable: keras.Variable) -> str:
     """
     if variable.aggregation == "sum":
         return SUM
-    averaged = variable.aggregation != "only_first_replica" and keras.backend.is_float_dtype(variable.dtype)
+    averaged = variable.aggregation != "only_first_replica" and keras.backend.is_float_dtype(
+        stored_dtype(variable).name
+    )
     return MEAN if averaged else FIRST
 
 
@@ -31,9 +33,8 @@ class Updates:
         self.groups: list[tuple[str, list[keras.Variable], list[Parcel]]] = []
         for rule in (MEAN, SUM, FIRST):
             members = [variable for variable in variables if rule_of(variable) == rule]
-            tensors = [(locate(v), tf.as_dtype(v.dtype), tuple(v.shape)) for v in members]
             if members:
-                self.groups.append((rule, members, make_parcels(tensors)))
+                self.groups.append((rule, members, parcels_of(members)))
 
     def pack(self, new: dict[int, tf.Tensor], old: dict[int, tf.Tensor], kept: tf.Tensor) -> list[tf.Tensor]:
         """One replica's values, by id of the variable, as a flat list of buffers. What is summed is the change."""
@@ -69,7 +70,7 @@ def _combine(rule: str, buffers: list[tf.Tensor], kept: Sequence[tf.Tensor]) -> 
     return weighted_mean(buffers, kept)
 
 
-def weighted_mean(values: list[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
+def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
     """Mean of the replicas' values, weighted by rows; a replica that stood by does not count, even if it is NaN."""
     weights = [tf.cast(rows, values[0].dtype) for rows in kept]
     total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in zip(values, weights, strict=True)])

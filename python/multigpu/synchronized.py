@@ -17,9 +17,7 @@ _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, un
 
 def synchronized_layers(layers: Sequence[keras.Layer]) -> list[keras.layers.BatchNormalization]:
     """The layers that want statistics of the whole batch."""
-    return [
-        layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized
-    ]
+    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized]
 
 
 @contextlib.contextmanager

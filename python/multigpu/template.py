@@ -1,6 +1,6 @@
 """The template: what can be one, and what is refused before training rather than during it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import keras
 
@@ -95,7 +95,7 @@ def _check_outputs(model: keras.Model) -> None:
             raise ValueError(no_batch_axis(name, tensor.shape))
 
 
-def no_batch_axis(name: str, shape: object) -> str:
+def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
     """The message for an output that cannot be merged."""
     return (
         "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
