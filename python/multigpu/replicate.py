@@ -12,6 +12,49 @@ from multigpu.template import check_backend, check_template, sublayers
 def multi_gpu_model(
     model: keras.Model, gpus: object = None, cpu_merge: bool = True, cpu_relocation: bool = False
 ) -> ParallelModel:
+    """Replicates a model over several GPUs; the result is used like the model and gives the same numbers.
+
+    Every batch is split into one slice per GPU, sizes differing by at most one row. Each GPU runs the template on its
+    slice, forward and backward, and the outputs are merged into one batch, on which loss and metrics are taken once.
+    So losses, metrics, gradients, updated weights and predictions are those of one device with the same batch, for
+    batches of any size, to float tolerance. Two layers are exceptions: BatchNormalization takes its statistics per
+    slice unless it says `synchronized=True`, and Dropout draws other noise in each replica.
+
+    The template owns the weights, before, during and after. There is nothing to copy back: save, inspect or train the
+    template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer object.
+
+    Args:
+        model: the template: a built Keras 3 model on the TensorFlow backend (Sequential, functional, subclassed or
+            nested), compiled or not. Its inputs have shape `(batch, ...)` with an open batch axis, and so do its
+            outputs.
+        gpus: the GPUs to use. A whole number of 2 or more takes the first ones; a list of 2 or more takes these, given
+            as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
+            None takes all there are.
+        cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
+        cpu_relocation: whether the template's weights are moved to CPU memory, in place and with their values.
+
+    Returns:
+        A `keras.Model`. Its `template` is the given model; its `plan` tells which devices are at work.
+
+    Raises:
+        ValueError: fewer than two devices, devices that are missing, named twice or not understood, or a model that
+            cannot be split: unbuilt, parallel already, stateful, or without an open batch axis. The message says what
+            was expected, what was received, and what to do.
+        TypeError: `model` is not a Keras 3 model.
+
+    Example:
+
+        >>> import keras, multigpu, numpy
+        >>> multigpu.simulate_gpus(2)  # on a machine with two GPUs, leave this out
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
+        >>> parallel.compile(optimizer="sgd", loss="mse")
+        >>> history = parallel.fit(numpy.ones((7, 4)), numpy.ones((7, 1)), verbose=0)
+        >>> model.save("model.keras")  # the template's plain file
+
+    The method is synchronous data parallelism as `keras.utils.multi_gpu_model` had it, see A. Krizhevsky, "One weird
+    trick for parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
+    """
     check_backend()
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices())
     check_template(model)

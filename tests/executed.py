@@ -1,0 +1,46 @@
+"""What TensorFlow really ran: ops by device, and what was sent between devices, from the executed graphs."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tensorflow.python.eager import context  # the only way to the graphs as partitioned and run
+
+DATA_PIPELINE = ("Iterator", "Dataset", "Optional")
+
+
+class Executed(NamedTuple):
+    ops: dict[str, Counter]  # type of op → device → how many
+    transfers: Counter  # (from, to) → how many tensors
+
+    def devices_of(self, *types: str) -> Counter:
+        """How many ops of these types each device ran; a type stands for all whose names contain it."""
+        total: Counter = Counter()
+        for kind, devices in self.ops.items():
+            if any(kind_of_op in kind for kind_of_op in types):
+                total += devices
+        return total
+
+
+def executed(work: Callable[[], object]) -> Executed:
+    """Runs `work`, whose functions must be new: graphs are reported when they are first run."""
+    context.context().enable_run_metadata()
+    try:
+        work()
+        metadata = context.context().export_run_metadata()
+    finally:
+        context.context().disable_run_metadata()
+    ops: dict[str, Counter] = {}
+    transfers: Counter = Counter()
+    for function in metadata.function_graphs:
+        for graph in function.partition_graphs:
+            for node in graph.node:
+                ops.setdefault(node.op, Counter())[_short(node.device)] += 1
+                if node.op in ("_Send", "_HostSend"):
+                    ends = (node.attr[end].s.decode() for end in ("send_device", "recv_device"))
+                    transfers[tuple(_short(end) for end in ends)] += 1
+    return Executed(ops, transfers)
+
+
+def _short(device: str) -> str:
+    return device.rsplit("device:", 1)[-1]

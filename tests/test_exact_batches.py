@@ -1,0 +1,71 @@
+"""Batches of every size, on every number of devices, have the numbers of one device."""
+
+import keras
+import numpy as np
+import pytest
+from equality import assert_same_training, dense_model, mean_squared, random_rows
+
+from multigpu import multi_gpu_model
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("rows", "batch_size"),
+    [
+        pytest.param(72, 24, id="even"),
+        pytest.param(65, 24, id="uneven last one, of 17 rows"),
+        pytest.param(49, 24, id="last one of one row"),
+        pytest.param(3, 1, id="one row"),
+    ],
+)
+def test_batches(rows, batch_size, gpus):
+    x, y = random_rows(rows, 3), random_rows(rows, 2)
+    assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("gpus", [3, 4, 8])
+def test_batches_of_one_row_less_than_there_are_devices(gpus):
+    rows = 3 * (gpus - 1)
+    x, y = random_rows(rows, 3), random_rows(rows, 2)
+    assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=gpus - 1)
+
+
+@pytest.mark.parametrize("gpus", [3, 8])
+def test_batch_normalization_of_one_row_is_finite(gpus):
+    """A replica that stands by works on a copy of a row, and leaves no trace in the statistics."""
+    template = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(momentum=0.9)])
+    parallel = multi_gpu_model(template, gpus=gpus)
+    parallel.compile("sgd", "mse")
+    x = random_rows(1, 3)
+    assert np.isfinite(parallel.train_on_batch(x, x))
+    np.testing.assert_allclose(template.layers[0].moving_mean.numpy(), 0.1 * x[0], rtol=1e-4)
+    np.testing.assert_allclose(template.layers[0].moving_variance.numpy(), np.full(3, 0.9), rtol=1e-4)
+
+
+# What goes wrong under MirroredStrategy -------------------------------------------------------------------------------
+
+X = np.array([[1], [1], [3], [3]], "float32")  # the gradient is twice the mean of squares: 10, of three rows 22/3
+
+
+def weight_after(batches: list[np.ndarray], gpus: int | None, **clipping: float) -> float:
+    """The weight of `y = weight * x`, which starts at 1, after steps of SGD with learning rate 1 towards 0."""
+    template = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    model.compile(keras.optimizers.SGD(1.0, **clipping), "mse")
+    model.fit(((x, 0 * x) for x in batches), steps_per_epoch=len(batches), shuffle=False, verbose=0)
+    return template.get_weights()[0].item()
+
+
+@pytest.mark.parametrize("gpus", [None, 2])
+@pytest.mark.parametrize(
+    ("batches", "clipping", "weight"),
+    [
+        pytest.param([X], {}, -9, id="even batch"),  # MirroredStrategy: -9
+        pytest.param([X[:3]], {}, 1 - 22 / 3, id="3 rows on 2 replicas"),  # -9
+        pytest.param([X[:1]], {}, -1, id="1 row on 2 replicas"),  # 0
+        pytest.param([X], {"clipnorm": 0.5}, 0.5, id="clipnorm"),  # 0
+        pytest.param([X[:3], X], {}, (1 - 22 / 3) * -9, id="first batch uneven"),  # InvalidArgumentError
+    ],
+)
+def test_what_mirrored_strategy_gets_wrong(batches, clipping, weight, gpus):
+    assert weight_after(batches, gpus, **clipping) == pytest.approx(weight, rel=1e-4)

@@ -1,0 +1,174 @@
+"""Losses of every kind have the value and the gradients of one device, also on uneven slices."""
+
+import keras
+import numpy as np
+import pytest
+from equality import assert_same_training, dense_model, mean_squared, random_ids, random_rows
+
+ROWS = 23  # with batches of 8: two even steps, and one of 7 rows
+layers = keras.layers
+
+
+def with_loss(loss):
+    """Arguments of `compile` for a loss."""
+    return lambda: {"optimizer": keras.optimizers.SGD(0.1), "loss": loss, "weighted_metrics": ["mae"]}
+
+
+# Losses of the output -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "gpus"),
+    [
+        ("mae", 2),
+        (keras.losses.Huber(0.1), 3),
+        (keras.losses.CosineSimilarity(), 4),
+        (keras.losses.MeanSquaredError(reduction="sum"), 8),
+    ],
+)
+def test_built_in_loss(loss, gpus):
+    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=with_loss(loss), gpus=gpus)
+
+
+def quartic(y_true, y_pred):
+    return keras.ops.mean((y_true - y_pred) ** 4, axis=-1)
+
+
+def error_per_spread(y_true, y_pred):
+    """A loss of the batch as a whole: no mean over slices gives it."""
+    return keras.ops.mean(keras.ops.abs(y_true - y_pred)) / keras.ops.std(y_pred)
+
+
+def ranking(y_true, y_pred):
+    """Compares every row with every other one."""
+    wanted = keras.ops.sign(y_true[:, None] - y_true[None])
+    return keras.ops.mean(keras.ops.softplus(-wanted * (y_pred[:, None] - y_pred[None])))
+
+
+@pytest.mark.parametrize(("loss", "gpus"), [(quartic, 2), (error_per_spread, 3), (error_per_spread, 8), (ranking, 4)])
+def test_own_loss(loss, gpus):
+    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=with_loss(loss), gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_loss_of_a_masked_output(gpus):
+    def build():
+        masking = layers.Masking()
+        return keras.Sequential([keras.Input((4, 2)), masking, layers.Dense(3, activation="tanh"), layers.Dense(1)])
+
+    x = random_rows(ROWS, 4, 2)
+    x[random_ids(ROWS, 4, below=2) == 0] = 0  # about half of the time steps, unevenly over the rows
+    assert_same_training(build, x, random_rows(ROWS, 4, 1), compile=with_loss("mse"), gpus=gpus)
+
+
+# Losses of layers and weights -----------------------------------------------------------------------------------------
+
+
+class AddsLoss(layers.Layer):
+    """Passes its input on and asks for it to be small."""
+
+    def call(self, x):
+        self.add_loss(0.3 * keras.ops.mean(keras.ops.square(x)))
+        return x
+
+
+@pytest.mark.parametrize("gpus", [3, 8])
+def test_add_loss(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), layers.Dense(4), AddsLoss(), layers.Dense(2), AddsLoss()])
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_add_loss_alone(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), layers.Dense(2), AddsLoss()])
+
+    def compile():
+        return {"optimizer": keras.optimizers.SGD(0.1)}
+
+    assert_same_training(build, random_rows(ROWS, 3), None, compile=compile, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_weight_regularizers_count_once(gpus):
+    def build():
+        hidden = layers.Dense(4, kernel_regularizer=keras.regularizers.L1(0.1), bias_regularizer="l2")
+        output = layers.Dense(2, kernel_regularizer=keras.regularizers.L1L2(0.05, 0.1))
+        return keras.Sequential([keras.Input((3,)), hidden, output])
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_activity_regularizers(gpus):
+    def build():
+        hidden = layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.1))
+        return keras.Sequential([keras.Input((3,)), hidden, layers.ActivityRegularization(l1=0.05), layers.Dense(2)])
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [2])
+def test_regularizers_of_a_layer_that_is_called_twice(gpus):
+    def build():
+        shared = layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l1")
+        inputs = keras.Input((3,))
+        return keras.Model(inputs, layers.Dense(2)(shared(shared(inputs))))
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+# Weights of rows ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_sample_weight(gpus):
+    weight = np.linspace(0, 2, ROWS, dtype="float32")
+    assert_same_training(
+        dense_model,
+        random_rows(ROWS, 3),
+        random_rows(ROWS, 2),
+        compile=with_loss("mse"),
+        gpus=gpus,
+        sample_weight=weight,
+    )
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_sample_weight_per_time_step_of_a_masked_output(gpus):
+    def build():
+        return keras.Sequential([keras.Input((4, 2)), layers.Masking(), layers.Dense(1)])
+
+    x = random_rows(ROWS, 4, 2)
+    x[random_ids(ROWS, 4, below=3) == 0] = 0
+    weight = np.abs(random_rows(ROWS, 4, seed=1))
+    assert_same_training(build, x, random_rows(ROWS, 4, 1), compile=with_loss("mse"), gpus=gpus, sample_weight=weight)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_class_weight(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), layers.Dense(3, activation="softmax")])
+
+    def compile():
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": "sparse_categorical_crossentropy"}
+
+    weights = {0: 0.2, 1: 1.0, 2: 3.0}
+    y = random_ids(ROWS, below=3)
+    assert_same_training(build, random_rows(ROWS, 3), y, compile=compile, gpus=gpus, class_weight=weights)
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_sample_weight_per_output(gpus):
+    def build():
+        inputs = keras.Input((3,))
+        return keras.Model(inputs, {"size": layers.Dense(1)(inputs), "place": layers.Dense(2)(inputs)})
+
+    def compile():
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": {"size": "mae", "place": "mse"}}
+
+    y = {"size": random_rows(ROWS, 1), "place": random_rows(ROWS, 2)}
+    weight = {"size": np.linspace(0, 1, ROWS), "place": np.linspace(3, 1, ROWS)}
+    assert_same_training(build, random_rows(ROWS, 3), y, compile=compile, gpus=gpus, sample_weight=weight)

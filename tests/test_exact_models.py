@@ -1,0 +1,396 @@
+"""Models of every kind, trained in parallel, have the numbers of one device."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from equality import FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
+
+from multigpu import multi_gpu_model
+
+ROWS = 23  # with batches of 8: two even steps, and one of 7 rows
+layers = keras.layers
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_dense(gpus):
+    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_convolutions(gpus):
+    def build():
+        return keras.Sequential(
+            [
+                keras.Input((6, 6, 2)),
+                layers.Conv2D(3, 3, activation="tanh"),
+                layers.SeparableConv2D(4, 2),
+                layers.MaxPooling2D(),
+                layers.Flatten(),
+                layers.Dense(3, activation="softmax"),
+            ]
+        )
+
+    def compile():
+        loss = "sparse_categorical_crossentropy"
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": loss, "metrics": ["accuracy"]}
+
+    assert_same_training(build, random_rows(ROWS, 6, 6, 2), random_ids(ROWS, below=3), compile=compile, gpus=gpus)
+
+
+# Several inputs and outputs -------------------------------------------------------------------------------------------
+
+
+def two_towers() -> tuple[dict, dict]:
+    """Inputs and outputs, by name, of a network that mixes two inputs and gives two outputs."""
+    left, right = keras.Input((3,), name="left"), keras.Input((2,), name="right")
+    mixed = layers.Concatenate()([layers.Dense(4, activation="tanh")(left), right])
+    size = layers.Dense(1, name="size")(mixed)
+    kind = layers.Dense(3, activation="softmax", name="kind")(mixed)
+    return {"left": left, "right": right}, {"size": size, "kind": kind}
+
+
+def losses_by_name() -> dict:
+    return {
+        "optimizer": keras.optimizers.SGD(0.1),
+        "loss": {"size": "mse", "kind": "sparse_categorical_crossentropy"},
+        "loss_weights": {"size": 0.3, "kind": 2.0},
+        "metrics": {"size": ["mae", keras.metrics.RootMeanSquaredError()], "kind": ["accuracy"]},
+    }
+
+
+def named_inputs() -> dict[str, np.ndarray]:
+    return {"left": random_rows(ROWS, 3), "right": random_rows(ROWS, 2, seed=1)}
+
+
+def named_targets() -> dict[str, np.ndarray]:
+    return {"size": random_rows(ROWS, 1, seed=2), "kind": random_ids(ROWS, 1, below=3)}
+
+
+@pytest.mark.parametrize("gpus", [8])
+def test_inputs_and_outputs_in_dicts(gpus):
+    def build():
+        return keras.Model(*two_towers())
+
+    assert_same_training(build, named_inputs(), named_targets(), compile=losses_by_name, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_inputs_and_outputs_in_lists(gpus):
+    def build():
+        inputs, outputs = two_towers()
+        return keras.Model(list(inputs.values()), list(outputs.values()))
+
+    def compile():
+        loss = ["mse", "sparse_categorical_crossentropy"]
+        metrics = [["mae"], ["accuracy"]]
+        return {"optimizer": "sgd", "loss": loss, "loss_weights": [0.3, 2.0], "metrics": metrics}
+
+    x, y = list(named_inputs().values()), list(named_targets().values())
+    assert_same_training(build, x, y, compile=compile, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_list_outputs_with_losses_and_metrics_by_output_name(gpus):
+    def build():
+        inputs, outputs = two_towers()
+        return keras.Model(inputs, list(outputs.values()))
+
+    y = list(named_targets().values())
+    assert_same_training(build, named_inputs(), y, compile=losses_by_name, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_int_float_and_string_inputs(gpus):
+    words = np.array(["red", "green", "blue", "unknown"])[random_ids(ROWS, 1, below=4)]
+    x = {"word": tf.constant(words), "number": random_ids(ROWS, 1, below=5), "size": 10 * random_rows(ROWS, 2) + 7}
+
+    def build():
+        word = keras.Input((1,), dtype="string", name="word")
+        number = keras.Input((1,), dtype="int32", name="number")
+        size = keras.Input((2,), name="size")
+        normalization = layers.Normalization()
+        normalization.adapt(x["size"])
+        features = [
+            layers.Flatten()(layers.Embedding(4, 3)(layers.StringLookup(vocabulary=["red", "green", "blue"])(word))),
+            layers.Flatten()(layers.Embedding(5, 2)(number)),
+            normalization(size),
+        ]
+        output = layers.Dense(2)(layers.Concatenate()(features))
+        return keras.Model({"word": word, "number": number, "size": size}, output)
+
+    assert_same_training(build, x, random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+# Models in models -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_siamese_model_calls_one_nested_model_twice(gpus):
+    def build():
+        encoder = dense_model()
+        left, right = keras.Input((3,)), keras.Input((3,))
+        distance = layers.Subtract()([encoder(left), encoder(right)])
+        return keras.Model([left, right], layers.Dense(1)(distance))
+
+    x = [random_rows(ROWS, 3), random_rows(ROWS, 3, seed=1)]
+    assert_same_training(build, x, random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [2])
+def test_nested_models(gpus):
+    def build():
+        inner = keras.Sequential([keras.Input((2,)), dense_and_tanh(), dense_and_tanh()])
+        image = keras.Input((3,))
+        return keras.Model(image, layers.Dense(1)(inner(dense_model()(image))))
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
+
+
+def dense_and_tanh() -> keras.Model:
+    return keras.Sequential([keras.Input((2,)), layers.Dense(2, activation="tanh")])
+
+
+class Subclassed(keras.Model):
+    """A model that is Python code: a residual block, a branch on `training`, outputs in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = layers.Dense(3, activation="tanh")
+        self.outer = layers.Dense(1)
+
+    def call(self, x, training=False):
+        output = self.outer(x + self.inner(x))
+        return {"output": 1.5 * output if training else output}
+
+
+class Measuring(Subclassed):
+    """A model that keeps a metric of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean_size = keras.metrics.Mean(name="mean_size")
+
+    def call(self, x, training=False):
+        outputs = super().call(x, training)
+        self.mean_size.update_state(keras.ops.abs(outputs["output"]))
+        return outputs
+
+
+@pytest.mark.parametrize(("kind", "gpus"), [(Subclassed, 3), (Measuring, 2)])
+def test_subclassed_model(kind, gpus):
+    def build():
+        model = kind()
+        model(np.zeros((1, 3), "float32"))
+        return model
+
+    y = {"output": random_rows(ROWS, 1)}
+    assert_same_training(build, random_rows(ROWS, 3), y, compile=mean_squared, gpus=gpus)
+
+
+# Sequences ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_the_loss_sees_the_mask_of_an_embedding(gpus):
+    def build():
+        masked = layers.Embedding(6, 3, mask_zero=True)
+        return keras.Sequential(
+            [keras.Input((5,), dtype="int32"), masked, layers.LSTM(4, return_sequences=True), layers.Dense(2)]
+        )
+
+    x = random_ids(ROWS, 5, below=6)
+    assert 0 < np.mean(x == 0) < 1
+    assert_same_training(build, x, random_rows(ROWS, 5, 2), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_recurrent_network_with_its_initial_state_as_an_input(gpus):
+    def build():
+        steps, state = keras.Input((5, 2), name="steps"), keras.Input((4,), name="state")
+        sequence, last = layers.GRU(4, return_sequences=True, return_state=True)(steps, initial_state=state)
+        return keras.Model({"steps": steps, "state": state}, [layers.Dense(1)(sequence), last])
+
+    x = {"steps": random_rows(ROWS, 5, 2), "state": random_rows(ROWS, 4, seed=1)}
+    y = [random_rows(ROWS, 5, 1), random_rows(ROWS, 4)]
+
+    def compile():
+        return {"optimizer": "sgd", "loss": ["mse", "mse"]}
+
+    assert_same_training(build, x, y, compile=compile, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [2])
+def test_bidirectional_recurrent_network(gpus):
+    def build():
+        return keras.Sequential([keras.Input((5, 2)), layers.Bidirectional(layers.LSTM(2)), layers.Dense(1)])
+
+    assert_same_training(build, random_rows(ROWS, 5, 2), random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_attention(gpus):
+    def build():
+        words = keras.Input((5,), dtype="int32")
+        embedded = layers.Embedding(6, 4, mask_zero=True)(words)
+        attended = layers.MultiHeadAttention(num_heads=2, key_dim=3)(embedded, embedded)
+        hidden = layers.LayerNormalization()(layers.Add()([embedded, attended]))
+        return keras.Model(words, layers.Dense(1)(layers.GlobalAveragePooling1D()(hidden)))
+
+    x = random_ids(ROWS, 5, below=6)
+    x[:, 0] = 1  # one word that counts in every row
+    assert_same_training(build, x, random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
+
+
+# State that a forward pass changes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_spectral_normalization(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), layers.SpectralNormalization(layers.Dense(4)), layers.Dense(2)])
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+
+
+class Counting(layers.Layer):
+    """Passes its input on and counts its training calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_calls = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        if training:
+            self.num_calls.assign_add(1)
+        return x
+
+
+class Watching(layers.Layer):
+    """Passes its input on and keeps the mean of what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = keras.metrics.Mean(name="seen")
+
+    def call(self, x):
+        self.seen.update_state(x)
+        return x
+
+
+@pytest.mark.parametrize("gpus", [4])
+def test_a_layer_counts_its_calls_as_on_one_device(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), Counting(), layers.Dense(2)])
+
+    template = assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+    assert int(template.layers[0].num_calls.numpy()) == 3
+
+
+@pytest.mark.parametrize("gpus", [8])
+def test_a_metric_in_a_layer_sees_the_whole_batch(gpus):
+    def build():
+        return keras.Sequential([keras.Input((3,)), Watching(), layers.Dense(2)])
+
+    x = random_rows(ROWS, 3)
+    template = assert_same_training(build, x, random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
+    total, count = (float(variable.numpy()) for variable in template.layers[0].seen.variables)
+    assert (total, count) == pytest.approx((2 * x.mean(axis=1).sum(), 2 * ROWS), rel=1e-4)  # evaluate, then predict
+
+
+# BatchNormalization with statistics per replica -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+def test_moving_statistics_after_one_step(gpus):
+    """The mean is that of one device, the variance is the mean of the slices' variances, weighted by rows."""
+    x = random_rows(19, 2)
+    template = keras.Sequential([keras.Input((2,)), layers.BatchNormalization(momentum=0.9), layers.Dense(1)])
+    parallel = multi_gpu_model(template, gpus=gpus)
+    parallel.compile("sgd", "mse")
+    parallel.train_on_batch(x, random_rows(19, 1))
+    slices = np.array_split(x, gpus)
+    variance = sum(len(rows) * rows.var(axis=0) for rows in slices) / len(x)
+    normalization = template.layers[0]
+    np.testing.assert_allclose(normalization.moving_mean.numpy(), 0.1 * x.mean(axis=0), **FLOAT32)
+    np.testing.assert_allclose(normalization.moving_variance.numpy(), 0.9 + 0.1 * variance, **FLOAT32)
+
+
+def convolution_with_normalization() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((5, 5, 1)),
+            layers.Conv2D(3, 2, use_bias=False),
+            layers.BatchNormalization(momentum=0.8),
+            layers.Activation("tanh"),
+            layers.Flatten(),
+            layers.Dense(2),
+        ]
+    )
+
+
+def train_on_slices(template: keras.Model, x: np.ndarray, y: np.ndarray, num_slices: int) -> float:
+    """One step of SGD by hand: each slice normalises itself, the loss is taken once, moving statistics are averaged."""
+    state = template.non_trainable_variables
+    before = [variable.numpy() for variable in state]
+    total = [np.zeros_like(value) for value in before]
+    with tf.GradientTape() as tape:
+        outputs = []
+        for rows in np.array_split(x, num_slices):
+            outputs.append(template(rows, training=True))
+            total = [t + len(rows) * variable.numpy() for t, variable in zip(total, state, strict=True)]
+            for variable, value in zip(state, before, strict=True):
+                variable.assign(value)
+        loss = tf.reduce_mean(tf.square(tf.concat(outputs, axis=0) - y))
+    weights = template.trainable_variables
+    for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+        weight.assign_sub(0.1 * gradient)
+    for variable, value in zip(state, total, strict=True):
+        variable.assign(value / len(x))
+    return float(loss)
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_convolution_with_normalization_equals_slices_by_hand(gpus):
+    x, y = random_rows(ROWS, 5, 5, 1), random_rows(ROWS, 2)
+
+    def compile():
+        return {"optimizer": keras.optimizers.SGD(0.1), "loss": "mse"}
+
+    template, numbers = train(convolution_with_normalization, x, y, compile=compile, gpus=gpus)
+    keras.utils.set_random_seed(0)
+    by_hand = convolution_with_normalization()
+    batches = [slice(0, 8), slice(8, 16), slice(16, 23)]
+    losses = [train_on_slices(by_hand, x[rows], y[rows], gpus) for rows in batches]
+    np.testing.assert_allclose(numbers["history loss 0"], np.average(losses, weights=[8, 8, 7]), **FLOAT32)
+    for parallel, reference in zip(template.variables, by_hand.variables, strict=True):
+        np.testing.assert_allclose(parallel.numpy(), reference.numpy(), err_msg=parallel.path, **FLOAT32)
+
+
+# The yardstick itself -------------------------------------------------------------------------------------------------
+
+
+class MinusMean(layers.Layer):
+    """Looks across the rows of its batch: what no parallel model can split."""
+
+    def call(self, x):
+        return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+
+def test_a_layer_that_looks_across_rows_is_told_apart():
+    def build():
+        return keras.Sequential([keras.Input((3,)), layers.Dense(4), MinusMean(), layers.Dense(2)])
+
+    with pytest.raises(AssertionError, match="history loss 0"):
+        assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=2)
+
+
+def test_twins_with_other_weights_are_told_apart():
+    biases = iter([0.0, 1e-3])
+
+    def build():
+        start = keras.initializers.Constant(next(biases))
+        return keras.Sequential([keras.Input((3,)), layers.Dense(2, bias_initializer=start)])
+
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=2)

@@ -1,0 +1,135 @@
+"""Optimizers of every kind, and their clipping, averaging, accumulating and scaling, step as on one device."""
+
+import keras
+import numpy as np
+import pytest
+from equality import assert_same_training, random_rows
+
+ROWS = 23  # with batches of 8: two even steps, and one of 7 rows
+optimizers = keras.optimizers
+
+
+def rising_model(use_bias: bool = True, output_dtype: str | None = None) -> keras.Model:
+    """2 numbers → 1 number, with weights of one sign, so that no gradient is near zero on `rising_rows`.
+
+    Optimizers that divide a gradient by its own size, or take its sign, would turn rounding errors of a gradient near
+    zero into whole steps.
+    """
+    above_zero = keras.initializers.RandomUniform(0.2, 0.8)
+    hidden = keras.layers.Dense(3, activation="sigmoid", kernel_initializer=above_zero, use_bias=use_bias)
+    output = keras.layers.Dense(1, kernel_initializer=above_zero, dtype=output_dtype)
+    return keras.Sequential([keras.Input((2,)), hidden, output])
+
+
+def rising_rows(target: float = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs above zero, and targets above what the model gives, which starts at about 1."""
+    return np.abs(random_rows(ROWS, 2)) + 0.2, np.full((ROWS, 1), target, "float32")
+
+
+def assert_same_steps(optimizer, gpus: int, build=rising_model, **options) -> None:
+    """Compares the training with the optimizer that `optimizer()` makes."""
+
+    def compile():
+        return {"optimizer": optimizer(), "loss": "mse", "metrics": ["mae"]}
+
+    x, y = rising_rows()
+    assert_same_training(build, x, y, compile=compile, gpus=gpus, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "gpus"),
+    [
+        ("SGD", {"learning_rate": 0.05, "momentum": 0.9, "nesterov": True}, 2),
+        ("RMSprop", {"learning_rate": 0.01, "centered": True, "momentum": 0.5}, 3),
+        ("Adam", {"learning_rate": 0.01, "amsgrad": True}, 4),
+        ("AdamW", {"learning_rate": 0.01, "weight_decay": 0.1}, 8),
+        ("Adagrad", {"learning_rate": 0.1}, 2),
+        ("Adadelta", {"learning_rate": 1.0}, 3),
+        ("Adamax", {"learning_rate": 0.01}, 4),
+        ("Nadam", {"learning_rate": 0.01}, 2),
+        ("Lion", {"learning_rate": 0.01}, 3),
+        ("Lamb", {"learning_rate": 0.01}, 4),
+        ("Ftrl", {"learning_rate": 0.1, "l1_regularization_strength": 0.01}, 2),
+    ],
+)
+def test_optimizer(name, arguments, gpus):
+    assert_same_steps(lambda: getattr(optimizers, name)(**arguments), gpus)
+
+
+@pytest.mark.parametrize(
+    ("clipping", "gpus"), [({"clipnorm": 0.1}, 3), ({"clipvalue": 0.5}, 2), ({"global_clipnorm": 0.5}, 8)]
+)
+def test_clipping(clipping, gpus):
+    assert_same_steps(lambda: optimizers.SGD(0.1, **clipping), gpus)
+
+
+def test_moving_average_of_the_weights():
+    assert_same_steps(lambda: optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2), gpus=4)
+
+
+def test_accumulated_gradients():
+    """Six batches make three steps; an accumulated mean is taken over batches, on one device too."""
+    assert_same_steps(lambda: optimizers.Adam(0.01, gradient_accumulation_steps=2), gpus=3, epochs=2)
+
+
+def test_learning_rate_schedule():
+    def optimizer():
+        return optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, decay_steps=1, decay_rate=0.5))
+
+    assert_same_steps(optimizer, gpus=2)
+
+
+def test_frozen_weights_get_no_decay():
+    def build():
+        model = rising_model()
+        model.layers[0].trainable = False
+        return model
+
+    assert_same_steps(lambda: optimizers.AdamW(0.01, weight_decay=0.1), gpus=2, build=build)
+
+
+# Mixed precision ------------------------------------------------------------------------------------------------------
+
+# A float16 has 11 bits. One device sums a gradient over all rows of a batch and rounds it once to float16; replicas round
+# the sums over their own rows, so that gradients, and outputs in float16, agree to about 2 ** -10. A step adds a tenth of
+# a gradient to a weight at most.
+FLOAT16 = {"rtol": 2e-3, "atol": 2e-4}
+
+
+def mixed_model(**options) -> keras.Model:
+    """Computes in float16 and keeps its weights in float32."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        return rising_model(**options)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize(("output_dtype", "gpus"), [("float32", 2), ("float32", 8), (None, 3)])
+def test_mixed_precision(output_dtype, gpus):
+    def build():
+        return mixed_model(output_dtype=output_dtype)
+
+    def compile():
+        return {"optimizer": optimizers.SGD(0.05, momentum=0.9), "loss": "mse", "metrics": ["mae"]}
+
+    # Targets are near, so that no gradient overflows: the loss scale starts at 2 ** 15.
+    template = assert_same_training(build, *rising_rows(1.5), compile=compile, gpus=gpus, tolerance=FLOAT16)
+    assert isinstance(template.optimizer, optimizers.LossScaleOptimizer)  # Keras wraps it for such a policy
+    assert int(template.optimizer.iterations.numpy()) == 3
+
+
+@pytest.mark.parametrize("gpus", [3])
+def test_loss_scale_falls_on_overflow_and_grows_again(gpus):
+    def build():
+        return mixed_model(use_bias=False, output_dtype="float32")
+
+    def compile():
+        scaled = optimizers.LossScaleOptimizer(optimizers.SGD(0.05), initial_scale=2.0**18, dynamic_growth_steps=2)
+        return {"optimizer": scaled, "loss": "mse"}
+
+    # Inputs are small and there is no bias: what overflows is the gradient of single rows, which a split leaves as it
+    # is, and not a sum over rows, which overflows later where it is taken in parts.
+    x, y = rising_rows()
+    template = assert_same_training(build, 0.1 * x, y, compile=compile, gpus=gpus, epochs=2, tolerance=FLOAT16)
+    assert 2 <= int(template.optimizer.iterations.numpy()) < 6  # at least once doubled, at least once skipped

@@ -1,0 +1,299 @@
+"""What cannot be honoured is refused before training, naming what was expected, what was received and what to do."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from multigpu import multi_gpu_model
+from multigpu.led_calls import STEPS
+
+NO_BATCH_AXIS = (
+    "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
+    "Received: output {name!r} with shape {shape}. Return one value per row, for instance a loss of shape (batch,), "
+    "or move the reduction into a loss function or into `add_loss()`."
+)
+
+
+def refusal(model, kind=ValueError, gpus=2):
+    with pytest.raises(kind) as error:
+        multi_gpu_model(model, gpus=gpus)
+    return str(error.value)
+
+
+def dense():
+    return keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="plain")
+
+
+# The model itself ---------------------------------------------------------------------------------------------------
+
+
+def unbuilt(name, part):
+    return (
+        f"Expected a built model, whose weights exist. Received: {name!r}, in which {part!r} is not built. "
+        "Start it with `keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
+    )
+
+
+def test_an_unbuilt_sequential_model_is_refused():
+    assert refusal(keras.Sequential([layers.Dense(2)], name="later")) == unbuilt("later", "later")
+
+
+def test_an_unbuilt_subclassed_model_is_refused():
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    assert refusal(Own(name="own")) == unbuilt("own", "own")
+
+
+def test_a_model_with_an_unbuilt_part_is_refused_naming_the_part():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__(name="own")
+            self.head = layers.Dense(2, name="head")
+            self.built = True
+
+        def call(self, x):
+            return self.head(x)
+
+    assert refusal(Own()) == unbuilt("own", "head")
+
+
+@pytest.mark.parametrize("thing", [None, "model", 3, layers.Dense(2), dense])
+def test_what_is_not_a_keras_model_is_refused(thing):
+    assert refusal(thing, TypeError) == (
+        f"Expected a Keras model. Received: {thing!r} of type {type(thing).__name__}. "
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
+    )
+
+
+def test_a_keras_2_model_is_refused():
+    model = type("Functional", (), {"__module__": "tf_keras.src.engine.functional"})
+    own = type("Own", (model,), {"__module__": "my_script"})
+    for stand_in in (model, own):
+        assert refusal(stand_in(), TypeError) == (
+            f"Expected a Keras 3 model. Received: {stand_in.__name__} from `tf_keras`, which is Keras 2. "
+            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
+        )
+
+
+def test_an_already_parallel_model_is_refused():
+    parallel = multi_gpu_model(dense(), gpus=2)
+    assert refusal(parallel) == (
+        f"Expected a template: a model that runs on one device. Received: 'plain', which is parallel already "
+        f"({parallel.plan}). Pass `parallel.template` to spread it anew."
+    )
+
+
+def test_a_parallel_model_inside_a_template_is_refused():
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = multi_gpu_model(dense(), gpus=2)
+
+        def call(self, x):
+            return self.inner(x)
+
+    outer = Outer()
+    outer(np.ones((6, 4), "float32"))
+    assert "'plain', which is parallel already" in refusal(outer)
+
+
+def test_another_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert refusal(dense()) == (
+        "Expected Keras to run on the TensorFlow backend. Received: backend 'jax'. "
+        "Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
+    )
+
+
+@pytest.mark.parametrize("gpus", [1, [0]])
+def test_scripts_that_fall_back_to_the_template_keep_working(gpus):
+    model = dense()
+    try:
+        parallel = multi_gpu_model(model, gpus=gpus)
+    except ValueError:
+        parallel = model
+    assert parallel is model
+
+
+# Inputs and state that belong to a whole batch ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fixed", [{"batch_shape": (6, 4)}, {"shape": (4,), "batch_size": 6}])
+def test_a_fixed_batch_size_is_refused_naming_the_input(fixed):
+    x, fine = keras.Input(name="fixed", **fixed), keras.Input((4,), name="fine")
+    model = keras.Model([fine, x], layers.Dense(2)(x))
+    assert refusal(model) == (
+        "Expected inputs with an open batch axis, so that a batch can be split. Received: input 'fixed' with the fixed "
+        "batch size 6. Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
+    )
+
+
+def stateful(name):
+    return (
+        f"Expected layers that keep nothing between batches. Received: the stateful layer {name!r}, whose state has "
+        "one row per row of a whole batch. Use `stateful=False`, or train the template on one device."
+    )
+
+
+class Recurrent(keras.Model):
+    """A subclassed model, whose batch size no input fixes."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def call(self, x):
+        return self.part(x)
+
+
+def called_on_six_rows(part):
+    model = Recurrent(part)
+    model(np.ones((6, 5, 3), "float32"))
+    return model
+
+
+@pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU, layers.SimpleRNN])
+def test_a_stateful_layer_is_refused_by_name(kind):
+    assert refusal(called_on_six_rows(kind(2, stateful=True, name="memory"))) == stateful("memory")
+
+
+def test_a_stateful_layer_inside_bidirectional_is_refused():
+    wrapped = layers.Bidirectional(layers.LSTM(2, stateful=True, name="memory"), name="both")
+    assert refusal(called_on_six_rows(wrapped)) in (stateful("both"), stateful("forward_memory"))
+
+
+def test_a_stateful_layer_inside_a_nested_model_is_refused():
+    inner = keras.Sequential([layers.LSTM(2, stateful=True, name="memory")])
+    assert refusal(called_on_six_rows(inner)) == stateful("memory")
+
+
+def test_a_recurrent_layer_without_state_is_welcome():
+    assert multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2).template.built
+
+
+# Outputs without a batch axis ---------------------------------------------------------------------------------------
+
+
+def functional_with(second_output):
+    x = keras.Input((4,))
+    y = layers.Dense(2, name="logits")(x)
+    return keras.Model(x, [y, second_output(y)])
+
+
+class Total(layers.Layer):
+    def call(self, y):
+        return keras.ops.sum(y, axis=0, keepdims=True)
+
+
+class Scalar(layers.Layer):
+    def call(self, y):
+        return keras.ops.sum(y)
+
+
+class OwnLoss(layers.Lambda):
+    def __init__(self, name):
+        super().__init__(lambda y: tf.reduce_mean(tf.square(y)), name=name)
+
+
+@pytest.mark.parametrize(("layer", "shape"), [(Total, (1, 2)), (Scalar, ()), (OwnLoss, ())])
+def test_an_output_over_the_whole_batch_of_a_functional_model_is_refused_by_name(layer, shape):
+    model = functional_with(layer(name="whole"))
+    assert refusal(model) == NO_BATCH_AXIS.format(name="whole", shape=shape)
+
+
+class TwoOutputs(keras.Model):
+    """A subclassed model, whose outputs are known once it is called."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.dense = layers.Dense(2)
+        self.reduce = reduce
+
+    def call(self, x):
+        y = self.dense(x)
+        return {"logits": y, "whole": self.reduce(y)}
+
+
+def subclassed(reduce):
+    model = TwoOutputs(reduce)
+    model(np.ones((6, 4), "float32"))
+    return multi_gpu_model(model, gpus=2)
+
+
+WHOLE = [(keras.ops.mean, ()), (lambda y: keras.ops.sum(y, axis=0, keepdims=True), (1, 2))]
+
+
+@pytest.mark.parametrize(("reduce", "shape"), WHOLE)
+def test_such_an_output_of_a_subclassed_model_is_refused_at_the_first_call(reduce, shape):
+    parallel = subclassed(reduce)
+    with pytest.raises(ValueError, match="batch axis") as error:
+        parallel(np.ones((6, 4), "float32"))
+    assert NO_BATCH_AXIS.format(name="whole", shape=shape) in str(error.value)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize(("reduce", "shape"), WHOLE)
+def test_such_an_output_of_a_subclassed_model_is_refused_at_the_first_step(reduce, shape, run_eagerly):
+    parallel = subclassed(reduce)
+    parallel.compile("sgd", loss={"logits": "mse"}, run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match="batch axis") as error:
+        parallel.predict_on_batch(np.ones((6, 4), "float32"))
+    assert NO_BATCH_AXIS.format(name="whole", shape=shape) in str(error.value)
+
+
+# Own training steps -------------------------------------------------------------------------------------------------
+
+
+class CallsItsParts(keras.Model):
+    """A model whose training never calls the model, so that nothing of it would be spread."""
+
+    def __init__(self, encoder):
+        super().__init__(name="parts")
+        self.encoder, self.decoder = encoder, layers.Dense(4, kernel_initializer="ones")
+        self(np.ones((6, 4), "float32"))
+
+    def call(self, x):
+        return self.decoder(self.encoder(x))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean((self.decoder(self.encoder(data)) - data) ** 2)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
+    model = CallsItsParts(layers.Dense(3))
+    before = model.get_weights()
+    parallel = multi_gpu_model(model, gpus=2)
+    parallel.compile("sgd", run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match="train_step") as error:
+        parallel.fit(np.ones((6, 4), "float32"), verbose=0)
+    assert (
+        "Expected `train_step` of CallsItsParts to call the model itself, as `self(x, training=True)`: that is the "
+        "call that is spread over the devices. Received: one that only calls parts of it. Make those parts parallel "
+        "instead, for instance `self.encoder = multi_gpu_model(encoder)`, and train the model as it is."
+    ) in str(error.value)
+    if not run_eagerly:  # refused while traced: not a single step was taken
+        np.testing.assert_array_equal(before[0], model.get_weights()[0])
+
+
+def test_the_remedy_for_it_works():
+    encoder = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    one = CallsItsParts(keras.models.clone_model(encoder))
+    spread = CallsItsParts(multi_gpu_model(encoder, gpus=2))
+    spread.set_weights(one.get_weights())
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype("float32")
+    for model in (one, spread):
+        model.compile(keras.optimizers.SGD(0.1))
+        model.fit(x, batch_size=7, epochs=3, verbose=0)
+    np.testing.assert_allclose(spread(x), one(x), rtol=1e-4, atol=1e-5)
+
+
+def test_every_step_that_keras_lets_a_model_override_is_known():
+    assert all(callable(getattr(keras.Model, step)) for step in STEPS)

@@ -1,0 +1,126 @@
+"""The laws of send and reduce: unpacking undoes packing, and the gradient of send is the sum over the replicas."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multigpu.send_reduce import PARCEL_BYTES, make_parcels, pack, send, unpack
+
+OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
+DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
+NEARLY_A_PARCEL = PARCEL_BYTES // 4 - 1  # in float32
+SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_PARCEL,), (NEARLY_A_PARCEL + 1,), (600, 500)]
+
+KINDS = st.tuples(st.sampled_from(OWNERS), st.sampled_from(DTYPES), st.sampled_from(SHAPES))
+
+
+def values_of(kinds):
+    """Tensors of these kinds, no two of them alike."""
+    return [
+        tf.fill(shape, tf.strings.as_string(i) if dtype == tf.string else tf.cast(i, dtype))
+        for i, (_, dtype, shape) in enumerate(kinds)
+    ]
+
+
+def num_bytes(kind):
+    _, dtype, shape = kind
+    return math.prod(shape) * max(dtype.size, 1)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(kinds=st.lists(KINDS, max_size=12))
+def test_unpack_undoes_pack(kinds):
+    values = values_of(kinds)
+    parcels = make_parcels(kinds)
+    arrived = unpack([pack(values, parcel) for parcel in parcels], parcels)
+    assert len(arrived) == len(values)
+    for value, other in zip(values, arrived, strict=True):
+        assert other.dtype == value.dtype
+        np.testing.assert_array_equal(other, value)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(kinds=st.lists(KINDS, max_size=30))
+def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
+    parcels = make_parcels(kinds)
+    assert sorted(member for parcel in parcels for member in parcel.members) == list(range(len(kinds)))
+    for parcel in parcels:
+        assert {kinds[member][0] for member in parcel.members} == {parcel.owner}
+        assert len({kinds[member][1] for member in parcel.members}) == 1
+        assert [kinds[member][2] for member in parcel.members] == list(parcel.shapes)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(kinds=st.lists(KINDS, max_size=30))
+def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
+    parcels = make_parcels(kinds)
+    for parcel in parcels:
+        sizes = [num_bytes(kinds[member]) for member in parcel.members]
+        assert len(sizes) == 1 or max(sizes) < PARCEL_BYTES
+        assert sum(sizes[:-1]) < PARCEL_BYTES  # full only with its last member
+    unfilled = [p for p in parcels if sum(num_bytes(kinds[member]) for member in p.members) < PARCEL_BYTES]
+    assert len(unfilled) <= len({(owner, dtype) for owner, dtype, _ in kinds})
+
+
+def test_a_hundred_small_tensors_are_one_transfer():
+    (parcel,) = make_parcels([("CPU:0", tf.float32, (3, 3))] * 100)
+    assert parcel.members == tuple(range(100))
+
+
+def test_nothing_to_send_is_no_parcel():
+    assert make_parcels([]) == []
+    assert send([], [], 3, set()) == [[], [], []]
+
+
+def weights_and_parcels():
+    weights = [tf.constant([1.0, 2.0]), tf.constant([[3.0]]), tf.constant(4.0), tf.ones((600, 500))]
+    owners = ["CPU:1", "CPU:2", "CPU:1", "CPU:0"]
+    return weights, make_parcels([(o, w.dtype, tuple(w.shape)) for o, w in zip(owners, weights, strict=True)])
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 5])
+def test_every_replica_receives_every_value(num_replicas):
+    weights, parcels = weights_and_parcels()
+    received = send(weights, parcels, num_replicas, set())
+    assert len(received) == num_replicas
+    for buffers in received:
+        for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
+            np.testing.assert_array_equal(value, weight)
+
+
+def gradients(num_replicas, connected):
+    """Of Σ over replicas r of (r + 1) · Σ w², each replica unpacking what it receives."""
+    weights, parcels = weights_and_parcels()
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        received = send(weights, parcels, num_replicas, connected)
+        losses = [
+            (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, parcels)])
+            for replica, buffers in enumerate(received)
+        ]
+        loss = tf.add_n(losses)
+    return weights, tape.gradient(loss, weights)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 5])
+def test_the_gradient_of_send_is_the_sum_over_the_replicas(num_replicas):
+    weights, found = gradients(num_replicas, connected={0, 1, 2, 3})
+    for weight, gradient in zip(weights, found, strict=True):
+        np.testing.assert_allclose(gradient, 2 * weight * sum(range(num_replicas + 1)))
+
+
+@pytest.mark.parametrize("connected", [set(), {0}, {1, 3}, {0, 2}])
+def test_weights_on_which_nothing_depends_get_no_gradient(connected):
+    _, found = gradients(3, connected)
+    assert {i for i, gradient in enumerate(found) if gradient is not None} == connected
+
+
+def test_gradients_arrive_on_the_owner():
+    weights, parcels = weights_and_parcels()
+    _, found = gradients(3, connected={0, 1, 2, 3})
+    owners = {member: parcel.owner for parcel in parcels for member in parcel.members}
+    assert [gradient.device.rpartition(":")[2] for gradient in found] == [owners[i][-1] for i in range(len(weights))]

@@ -1,0 +1,67 @@
+"""BatchNormalization(synchronized=True) has the statistics of the whole batch, so such networks are exact too."""
+
+import keras
+import numpy as np
+import pytest
+from equality import assert_same_training
+
+import multigpu
+
+RNG = np.random.default_rng(0)
+
+
+def images():
+    inputs = keras.Input((6, 6, 2))
+    x = keras.layers.Conv2D(4, 3)(inputs)
+    x = keras.layers.BatchNormalization(synchronized=True)(x)
+    x = keras.layers.Conv2D(3, 2)(x)
+    x = keras.layers.BatchNormalization(synchronized=True, axis=1, scale=False)(x)
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
+
+
+def masked_sequences():
+    inputs = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    x = keras.layers.BatchNormalization(synchronized=True)(x)
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3)(x)))
+
+
+def one_layer_called_twice():
+    left, right = keras.Input((3,)), keras.Input((3,))
+    norm = keras.layers.BatchNormalization(synchronized=True)
+    return keras.Model([left, right], keras.layers.Dense(2)(keras.layers.Concatenate()([norm(left), norm(right)])))
+
+
+INPUTS = {
+    images: RNG.normal(size=(27, 6, 6, 2)).astype("float32"),
+    masked_sequences: RNG.integers(0, 9, (27, 6)),
+    one_layer_called_twice: [RNG.normal(size=(27, 3)).astype("float32") for _ in range(2)],
+}
+TARGETS = RNG.normal(size=(27, 2)).astype("float32")
+
+
+def small_steps():
+    return {"optimizer": keras.optimizers.SGD(0.05), "loss": "mse"}
+
+
+@pytest.mark.parametrize("build", INPUTS)
+@pytest.mark.parametrize("gpus", [3, 8])
+def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpus):
+    # 27 rows in batches of 13: the last batch is one row, so that all replicas but one stand by
+    assert_same_training(build, INPUTS[build], TARGETS, compile=small_steps, gpus=gpus, batch_size=13, epochs=3)
+
+
+def test_run_eagerly_is_refused_because_it_cannot_sum_over_replicas():
+    parallel = multigpu.multi_gpu_model(images(), gpus=2)
+    parallel.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+    with pytest.raises(ValueError, match="Expected `run_eagerly=False` .* Received: run_eagerly=True and the layer"):
+        parallel.fit(INPUTS[images], TARGETS, verbose=0)
+
+
+def test_keras_still_takes_statistics_where_they_are_replaced():
+    layer = keras.layers.BatchNormalization(synchronized=True)
+    layer.build((None, 3))
+    seen = []
+    layer.__dict__["_moments"] = lambda x, mask: seen.append(mask) or keras.ops.moments(x, [0])
+    layer(np.ones((2, 3), "float32"), training=True)
+    assert seen == [None]
