@@ -144,6 +144,13 @@ class ParallelModel(keras.Model):
         return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
 
     @property
+    def output_names(self) -> list[str]:
+        """Names of the template's outputs, in order: those of the layers that make them."""
+        if isinstance(self.template, keras.Sequential):  # which has no such list, but one output
+            return [self.template.layers[-1].name]
+        return self.template.output_names
+
+    @property
     def dtype_policy(self) -> Any:
         """The template's dtype policy."""
         return self.template.dtype_policy
@@ -156,3 +163,25 @@ class ParallelModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """The template's configuration."""
         return self.template.get_config()
+
+    def to_json(self, **kwargs: Any) -> str:
+        """The template's configuration as JSON."""
+        return self.template.to_json(**kwargs)
+
+    # Files: always the template's -----------------------------------------------------------------------------------
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Saves the template: a plain file, which Keras loads without this package."""
+        self.template.save(*args, **kwargs)
+
+    def save_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Saves the template's weights."""
+        self.template.save_weights(*args, **kwargs)
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Loads weights into the template, from any file that the template takes."""
+        self.template.load_weights(*args, **kwargs)
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Exports the template for serving."""
+        self.template.export(*args, **kwargs)

@@ -43,7 +43,6 @@ def multi_gpu_model(
         TypeError: `model` is not a Keras 3 model.
 
     Example:
-
         >>> import keras, multigpu, numpy
         >>> multigpu.simulate_gpus(2)  # on a machine with two GPUs, leave this out
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
