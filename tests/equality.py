@@ -83,7 +83,7 @@ def assert_same_numbers(actual: Numbers, expected: Numbers, **tolerance: float) 
     assert actual.keys() == expected.keys(), f"only on one side: {actual.keys() ^ expected.keys()}"
     for name, number in expected.items():
         assert (actual[name].dtype, actual[name].shape) == (number.dtype, number.shape), name
-        np.testing.assert_allclose(actual[name], number, err_msg=name, **tolerance)
+        np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=False, **tolerance)
 
 
 def count_rows(x: Any) -> int:

@@ -90,9 +90,9 @@ def test_frozen_weights_get_no_decay():
 
 # Mixed precision ------------------------------------------------------------------------------------------------------
 
-# A float16 has 11 bits. One device sums a gradient over all rows of a batch and rounds it once to float16; replicas round
-# the sums over their own rows, so that gradients, and outputs in float16, agree to about 2 ** -10. A step adds a tenth of
-# a gradient to a weight at most.
+# A float16 has 11 bits. One device sums a gradient over all rows of a batch and rounds it once to float16; replicas
+# round the sums over their own rows, so that gradients, and outputs in float16, agree to about 2 ** -10. A step adds a
+# tenth of a gradient to a weight at most.
 FLOAT16 = {"rtol": 2e-3, "atol": 2e-4}
 
 

@@ -82,6 +82,13 @@ class ParallelModel(keras.Model):
         config.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
         super().compile(**config)
 
+    def make_train_function(self, force: bool = False) -> Any:
+        """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
+        if self.optimizer is not None and not self.optimizer.built and self.trainable_variables:
+            with keras.name_scope(self.optimizer.name, caller=self.optimizer):  # as in its first step
+                self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def train_step(self, data: Any) -> Any:
         """One step of `fit`, with loss and metrics on the merge device."""
         return self._step("train_step", data)
@@ -109,8 +116,13 @@ class ParallelModel(keras.Model):
 
     @property
     def metrics(self) -> list[keras.Metric]:
-        """The metrics of training; the template's where it writes its own training step."""
-        return self.template.metrics if self._own_steps else super().metrics
+        """The metrics of training, in the order that the template has; all are the template's if its steps are."""
+        of_template, trained = self.template.metrics, super().metrics
+        if self._own_steps:
+            return of_template
+        own = self.template._metrics  # Keras leaves out what a model inside a model has created itself
+        of_layers = [metric for metric in trained if metric in of_template]
+        return [metric for metric in trained if metric not in of_layers] + own + of_layers
 
     # Answers of the template ----------------------------------------------------------------------------------------
 
