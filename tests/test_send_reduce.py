@@ -2,13 +2,17 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.send_reduce import PARCEL_BYTES, make_parcels, pack, send, unpack
+from multigpu.devices import short_name
+from multigpu.gradient_notes import GradientNotes
+from multigpu.place_locate import locate
+from multigpu.send_reduce import PARCEL_BYTES, make_parcels, pack, parcels_of, send, send_once, unpack
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
@@ -73,44 +77,48 @@ def test_a_hundred_small_tensors_are_one_transfer():
 
 def test_nothing_to_send_is_no_parcel():
     assert make_parcels([]) == []
-    assert send([], [], 3, set()) == [[], [], []]
+    assert send([], [], 3, GradientNotes()) == [[], [], []]
 
 
 def weights_and_parcels():
-    weights = [tf.constant([1.0, 2.0]), tf.constant([[3.0]]), tf.constant(4.0), tf.ones((600, 500))]
-    owners = ["CPU:1", "CPU:2", "CPU:1", "CPU:0"]
-    return weights, make_parcels([(o, w.dtype, tuple(w.shape)) for o, w in zip(owners, weights, strict=True)])
+    values = [np.array([1.0, 2.0]), np.array([[3.0]]), np.array(4.0), np.ones((600, 500))]
+    weights = []
+    for owner, value in zip(["CPU:1", "CPU:2", "CPU:1", "CPU:0"], values, strict=True):
+        with tf.device(owner):
+            weights.append(keras.Variable(value, dtype="float32"))
+    return weights, parcels_of(weights)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
     weights, parcels = weights_and_parcels()
-    received = send(weights, parcels, num_replicas, set())
+    received = send(weights, parcels, num_replicas, GradientNotes())
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
-            np.testing.assert_array_equal(value, weight)
+            np.testing.assert_array_equal(value, weight.numpy())
 
 
 def gradients(num_replicas, connected):
     """Of Σ over replicas r of (r + 1) · Σ w², each replica unpacking what it receives."""
     weights, parcels = weights_and_parcels()
+    notes = GradientNotes()
+    notes.connected.update(connected)
     with tf.GradientTape() as tape:
-        tape.watch(weights)
-        received = send(weights, parcels, num_replicas, connected)
+        received = send(weights, parcels, num_replicas, notes)
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, parcels)])
             for replica, buffers in enumerate(received)
         ]
         loss = tf.add_n(losses)
-    return weights, tape.gradient(loss, weights)
+    return weights, tape.gradient(loss, [weight.value for weight in weights])
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_the_gradient_of_send_is_the_sum_over_the_replicas(num_replicas):
     weights, found = gradients(num_replicas, connected={0, 1, 2, 3})
     for weight, gradient in zip(weights, found, strict=True):
-        np.testing.assert_allclose(gradient, 2 * weight * sum(range(num_replicas + 1)))
+        np.testing.assert_allclose(gradient, 2 * weight.numpy() * sum(range(num_replicas + 1)))
 
 
 @pytest.mark.parametrize("connected", [set(), {0}, {1, 3}, {0, 2}])
@@ -120,7 +128,13 @@ def test_weights_on_which_nothing_depends_get_no_gradient(connected):
 
 
 def test_gradients_arrive_on_the_owner():
+    weights, found = gradients(3, connected={0, 1, 2, 3})
+    assert [short_name(gradient.device) for gradient in found] == [locate(weight) for weight in weights]
+
+
+def test_what_is_sent_without_a_gradient_is_packed_on_its_owner():
     weights, parcels = weights_and_parcels()
-    _, found = gradients(3, connected={0, 1, 2, 3})
-    owners = {member: parcel.owner for parcel in parcels for member in parcel.members}
-    assert [gradient.device.rpartition(":")[2] for gradient in found] == [owners[i][-1] for i in range(len(weights))]
+    buffers = send_once(weights, parcels)
+    assert [short_name(buffer.device) for buffer in buffers] == [parcel.owner for parcel in parcels]
+    for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
+        np.testing.assert_array_equal(value, weight.numpy())

@@ -1,4 +1,4 @@
-"""The law of split and merge: `merge(split(x, n)) == x`, for every kind of tensor, batch size and number of replicas."""
+"""The law of split and merge: `merge(split(x, n)) == x`, for all kinds of tensors, batch sizes and replicas."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_slices_are_even_and_none_is_empty(kind, num_replicas):
 @pytest.mark.parametrize("num_replicas", NUM_REPLICAS)
 def test_rows_are_dealt_as_the_plan_says(num_replicas):
     plan = Plan(tuple(f"GPU:{i}" for i in range(num_replicas)), "CPU:0")
-    for n in BATCH_SIZES:
+    for n in (1, 2, 7, 8, 20):
         kept = tuple(int(rows.kept) for rows in share_rows(tf.constant(n), num_replicas))
         assert kept == plan.rows(n)
 

@@ -142,13 +142,13 @@ class ParallelModel(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The template's symbolic input."""
-        return self.template.input
+        """The template's symbolic input; of a model without one, that of its first use in another model."""
+        return self.template.input if _is_functional(self.template) else super().input
 
     @property
     def output(self) -> Any:
-        """The template's symbolic output."""
-        return self.template.output
+        """The template's symbolic output; of a model without one, that of its first use in another model."""
+        return self.template.output if _is_functional(self.template) else super().output
 
     @property
     def input_names(self) -> list[str]:
@@ -197,3 +197,8 @@ class ParallelModel(keras.Model):
     def export(self, *args: Any, **kwargs: Any) -> None:
         """Exports the template for serving."""
         self.template.export(*args, **kwargs)
+
+
+def _is_functional(model: keras.Model) -> bool:
+    """Whether Keras made a functional model of it; there is no public class to ask for."""
+    return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

@@ -29,12 +29,11 @@ class Run:
     """One replica on its device.
 
     Attributes:
-        function: the replica, a function of the weights and of `inputs`.
+        function: the replica, a function of the weights and of `inputs`, whose last but one is the rows that count.
         differentiable: how many of its results, from the first, can carry a gradient.
         parcels: how the weights are packed.
         device: name of the device.
         number: which replica this is.
-        kept: (), the rows that count.
         notes: what the owners have to know of the gradient beside its buffers.
     """
 
@@ -43,7 +42,6 @@ class Run:
     parcels: Sequence[Parcel]
     device: str
     number: int
-    kept: tf.Tensor
     notes: GradientNotes
 
     def __call__(self, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -75,7 +73,8 @@ class Run:
         present: list[int] = []
 
         @tf.custom_gradient
-        def first_order(*arguments: tf.Tensor):  # noqa: ANN202
+        def first_order(*given: tf.Tensor):  # noqa: ANN202
+            arguments = [tf.identity(x) for x in given]  # of this graph: a function around may be differentiated too
             gradients = self._differentiate(taped or self._tape(arrived), used, upstream)
             present[:] = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
@@ -107,18 +106,21 @@ class Run:
         targets = [taped.results[i] for i in used]
         gradients = taped.tape.gradient(targets, taped.sources, output_gradients=list(upstream))
         num_weights = sum(len(parcel.members) for parcel in self.parcels)
-        self._note(gradients[:num_weights], used)
+        self._note(gradients[:num_weights], used, taped)
         dense = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
         return [*(pack(dense, parcel) for parcel in self.parcels), *gradients[num_weights:]]
 
-    def _note(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int]) -> None:
-        reached = self._reached(used)
+    def _note(
+        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int], taped: Taped
+    ) -> None:
+
+        reached, kept = self._reached(used), taped.sources[-2]
         for weight, gradient in enumerate(gradients):
             if gradient is None or weight not in reached:
                 continue
             self.notes.connected.add(weight)
             if isinstance(gradient, tf.IndexedSlices):
-                values, indices = (drop_standby(x, self.kept) for x in (gradient.values, gradient.indices))
+                values, indices = (drop_standby(x, kept) for x in (gradient.values, gradient.indices))
                 rows = tf.IndexedSlices(values, indices, gradient.dense_shape)
                 self.notes.rows.setdefault(weight, {})[self.number] = rows
 

@@ -60,7 +60,7 @@ def spread(
     function = replica if eager else replica.trace([*map(read, weights), *inputs[0]])
     results = []
     for number, device in enumerate(plan.devices):
-        run = Run(function, replica.num_differentiable, parcels, device, number, shares[number].kept, notes)
+        run = Run(function, replica.num_differentiable, parcels, device, number, notes)
         results.append(replica.open(run(buffers[number], inputs[number])))
 
     kept = [share.kept for share in shares]
