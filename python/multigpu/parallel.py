@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.call import SpreadCall
+from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.plan import Plan
@@ -102,7 +103,7 @@ class ParallelModel(keras.Model):
         return self._step("predict_step", data)
 
     def _step(self, step: str, data: Any) -> Any:
-        with tf.device(self.plan.merge_device), lifted_variables(self.plan.merge_device):
+        with ops_follow_inputs(self.plan.merge_device), lifted_variables(self.plan.merge_device):
             if not self._own_steps:
                 return getattr(super(), step)(data)
             with calls_led_to(self._call_for_template, self.template, step):

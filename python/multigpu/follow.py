@@ -1,0 +1,60 @@
+"""An op of the step runs where its input is: so the update of a weight runs where the weight is.
+
+Keras' optimizers name no device, and everything that names none lands on one. Telling each optimizer where to do what
+would mean rewriting them all; telling each op covers every optimizer, clipping, decay and averaging at once.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.devices import short_name
+
+
+@contextlib.contextmanager
+def ops_follow_inputs(default: str) -> Iterator[None]:
+    """Places ops that name no device: on the device that all their tensors come from, or else on `default`.
+
+    Scalars do not count: a learning rate goes where it is needed. Works while a function is traced; outside of one, ops
+    run on `default`.
+    """
+    if tf.executing_eagerly():
+        with tf.device(default):
+            yield
+        return
+    with _OneReplica(tf.distribute.get_strategy(), 0), tf.compat.v1.device(lambda op: op.device or f"/device:{_device_of_inputs(op) or default}"):
+        yield
+
+
+def _device_of_inputs(op: tf.Operation) -> str:
+    """The one device that the op's tensors come from, or "" if there are several or none is known."""
+    devices = {short_name(device) for device in map(_device_of, _tensors(op)) if device}
+    return devices.pop() if len(devices) == 1 else ""
+
+
+def _tensors(op: tf.Operation) -> list[tf.Tensor]:
+    return [tensor for tensor in op.inputs if tensor.shape.rank != 0 or tensor.dtype == tf.resource]
+
+
+def _device_of(tensor: tf.Tensor) -> str:
+    """Where a tensor is made. What a function captured is made outside of it."""
+    if hasattr(tensor, "numpy"):  # eager: the handle of a variable
+        return tensor.device
+    if tensor.op.type == "ReadVariableOp":  # names no device, and runs where the variable is
+        return _device_of(tensor.op.inputs[0])
+    if tensor.op.type == "Placeholder":
+        for outer, inner in tensor.graph.captures:
+            if inner is tensor:
+                return _device_of(outer)
+        return ""
+    return tensor.op.device
+
+
+class _OneReplica(tf.distribute.ReplicaContext):
+    """What Keras' optimizers find instead of TensorFlow's default, which leads all gradients through one op."""
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """Gives back the value: gradients are reduced already."""
+        return value
