@@ -24,7 +24,10 @@ def ops_follow_inputs(default: str) -> Iterator[None]:
         with tf.device(default):
             yield
         return
-    with _OneReplica(tf.distribute.get_strategy(), 0), tf.compat.v1.device(lambda op: op.device or f"/device:{_device_of_inputs(op) or default}"):
+    with (
+        _OneReplica(tf.distribute.get_strategy(), 0),
+        tf.compat.v1.device(lambda op: op.device or f"/device:{_device_of_inputs(op) or default}"),
+    ):
         yield
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from multigpu.call import SpreadCall
 from multigpu.follow import ops_follow_inputs

@@ -35,7 +35,7 @@ class Plan:
         return tuple(share + (replica < rest) for replica in range(len(self.devices)))
 
     def __str__(self) -> str:
-        weights = "weights owned by the CPU" if self.cpu_relocation else "weights where the template has them"
+        weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
         replicas = f"{len(self.devices)} replicas on {', '.join(self.devices)}"
         return f"{replicas}; outputs merged on {self.merge_device}; {weights}"
 

@@ -3,10 +3,10 @@
 import keras
 
 from multigpu.devices import visible_devices
+from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
-from multigpu.place_locate import place
 from multigpu.plan import make_plan
-from multigpu.template import check_backend, check_template, sublayers
+from multigpu.template import check_backend, check_template
 
 
 def multi_gpu_model(
@@ -57,13 +57,5 @@ def multi_gpu_model(
     check_backend()
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices())
     check_template(model)
-    if cpu_relocation and place(model.variables, "CPU:0"):
-        _forget_functions(model)
+    settle(model, plan)
     return ParallelModel(model, plan)
-
-
-def _forget_functions(model: keras.Model) -> None:
-    """Drops functions that were traced with the weights elsewhere; Keras traces them anew when they are needed."""
-    for part in [model, *sublayers(model)]:
-        if isinstance(part, keras.Model):
-            part.train_function = part.test_function = part.predict_function = None

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.place_locate import locate, stored_dtype
-from multigpu.send_reduce import Parcel, pack, parcels_of, unpack
+from multigpu.place_locate import stored_dtype
+from multigpu.send_reduce import Parcel, open_parcel, pack, parcels_of
 
 MEAN, SUM, FIRST = "mean", "sum", "first"
 
@@ -52,14 +52,13 @@ class Updates:
         """Combines all replicas' buffers on the owners and assigns the template's variables."""
         position = 0
         for rule, members, parcels in self.groups:
-            combined = []
             for parcel in parcels:
                 with tf.device(parcel.owner):
-                    combined.append(_combine(rule, [replica[position] for replica in buffers], kept))
+                    combined = _combine(rule, [replica[position] for replica in buffers], kept)
+                    for number, value in zip(parcel.members, open_parcel(combined, parcel), strict=True):
+                        variable = members[number]
+                        variable.assign(variable + value if rule == SUM else value)
                 position += 1
-            for variable, value in zip(members, unpack(combined, parcels), strict=True):
-                with tf.device(locate(variable)):
-                    variable.assign(variable + value if rule == SUM else value)
 
 
 def _combine(rule: str, buffers: list[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -1,0 +1,78 @@
+"""Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
+
+import gc
+import math
+from collections.abc import Iterable, Sequence
+
+import keras
+
+from multigpu.place_locate import locate, place, stored_dtype
+from multigpu.plan import Plan
+
+
+def settle(model: keras.Model, plan: Plan) -> None:
+    """Moves each variable of a model, in place, to the owner that the plan means it to have.
+
+    With `cpu_relocation` that is the CPU for all. Otherwise weights and floating-point state are spread over the
+    devices, each balanced by bytes; counters and seeds, which are tiny and read by the CPU, stay there.
+    """
+    owners = dict.fromkeys(map(id, model.variables), "CPU:0")
+    if not plan.cpu_relocation:
+        for group in (model.trainable_variables, model.non_trainable_variables):
+            floating = [variable for variable in group if stored_dtype(variable).is_floating]
+            balanced = balance([num_bytes(variable) for variable in floating], plan.devices)
+            owners.update(zip(map(id, floating), balanced, strict=True))
+    move([(variable, owners[id(variable)]) for variable in model.variables])
+
+
+def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
+    """Places variables, takes the slots of their optimizers along, and makes models trace their functions anew."""
+    moved = [variable for variable, device in destinations if place([variable], device)]
+    if not moved:
+        return
+    for model in _models_with(moved):
+        model.train_function = model.test_function = model.predict_function = None
+        if getattr(model, "optimizer", None) is not None:
+            for slot, weight in slots_of(model.optimizer, model.trainable_variables):
+                place([slot], locate(weight))
+
+
+def balance(sizes: Sequence[int], devices: Sequence[str]) -> list[str]:
+    """An owner for each size, so that the devices have about the same in total: the largest first, to the emptiest.
+
+    This is R. L. Graham's rule ("Bounds on multiprocessing timing anomalies", 1969): at most 4/3 of the best possible.
+    """
+    loads = dict.fromkeys(devices, 0)
+    owners = [""] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        owner = min(loads, key=lambda device: loads[device])
+        loads[owner] += sizes[index]
+        owners[index] = owner
+    return owners
+
+
+def num_bytes(variable: keras.Variable) -> int:
+    """Bytes that a variable takes in memory."""
+    return math.prod(variable.shape) * stored_dtype(variable).size
+
+
+def slots_of(
+    optimizer: keras.Optimizer, weights: Sequence[keras.Variable]
+) -> list[tuple[keras.Variable, keras.Variable]]:
+    """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them."""
+    named = sorted(
+        ((weight.path.replace("/", "_") + "_", weight) for weight in weights), key=lambda pair: -len(pair[0])
+    )
+    pairs = []
+    for slot in optimizer.variables:
+        weight = next((weight for name, weight in named if slot.name.startswith(name)), None)
+        if weight is not None:
+            pairs.append((slot, weight))
+    return pairs
+
+
+def _models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
+    """All living models with any of these variables, also those that only share a layer: they hold stale functions."""
+    wanted = set(map(id, variables))
+    models = [thing for thing in gc.get_objects() if issubclass(type(thing), keras.Model)]
+    return [model for model in models if any(id(variable) in wanted for variable in model.variables)]
