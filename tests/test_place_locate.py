@@ -84,12 +84,6 @@ def test_relocation_moves_statistics_and_seeds_too():
     assert devices_of(template.variables) == {"CPU:0"}
 
 
-def test_without_relocation_weights_stay_where_the_template_has_them():
-    template = build_away()
-    multi_gpu_model(template, gpus=3)
-    assert devices_of(template.weights) == {"CPU:3"}
-
-
 def test_a_relocated_template_trains_as_on_one_device():
     one, template = dense_net(), build_away()
     template.set_weights(one.get_weights())

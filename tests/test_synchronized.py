@@ -54,7 +54,7 @@ def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpu
 def test_run_eagerly_is_refused_because_it_cannot_sum_over_replicas():
     parallel = multigpu.multi_gpu_model(images(), gpus=2)
     parallel.compile(optimizer="sgd", loss="mse", run_eagerly=True)
-    with pytest.raises(ValueError, match="Expected `run_eagerly=False` .* Received: run_eagerly=True and the layer"):
+    with pytest.raises(ValueError, match=r"Expected `run_eagerly=False` .* Received: run_eagerly=True and the layer"):
         parallel.fit(INPUTS[images], TARGETS, verbose=0)
 
 

@@ -1,0 +1,49 @@
+"""The way home: all weights back on one device, when the parallel work is done."""
+
+from typing import TypeVar
+
+import keras
+
+from multigpu.devices import short_name, visible_devices
+from multigpu.owners import move
+
+Model = TypeVar("Model", bound=keras.Model)
+
+
+def bring_home(model: Model, device: str | None = None) -> Model:
+    """Moves all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
+
+    `multi_gpu_model()` spreads a template's weights over the GPUs, which is what makes parallel training fast. The
+    template can be used alone all the same, but then fetches them from there in every step. After `bring_home()` it is
+    as fast as before. A parallel model of it works on, only slower, until `multi_gpu_model()` is called anew.
+
+    Args:
+        model: a template or a parallel model.
+        device: name of a device, such as `"CPU:0"`. None takes the first GPU, or the CPU where there is none.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: the device is not there.
+
+    Example:
+        >>> import keras, multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
+        >>> model = multigpu.bring_home(model)
+    """
+    present = visible_devices()["others"]
+    wanted = present[0] if device is None else device
+    if not isinstance(wanted, str) or short_name(wanted) not in present:
+        raise ValueError(
+            f"Expected `device` to be one of {present}. Received: device={device!r}. Leave it out for {present[0]}."
+        )
+    move([(variable, short_name(wanted)) for variable in _everything(model)])
+    return model
+
+
+def _everything(model: keras.Model) -> list[keras.Variable]:
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *(optimizer.variables if optimizer is not None else [])]
