@@ -70,9 +70,8 @@ def main() -> None:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         print(json.dumps(measure(arguments.worker, arguments.replicas)))
         return
-    print(
-        "| Xception 71×71, batch 16 | N | seconds to first step | CPU s per step | peak memory, GB |\n|---|---|---|---|---|"
-    )
+    print("| Xception 71×71, batch 16 | N | seconds to first step | CPU s per step | peak memory, GB |")
+    print("|---|---|---|---|---|")
     for kind in arguments.kinds:
         command = [sys.executable, __file__, "--worker", kind, "--replicas", str(arguments.replicas)]
         printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

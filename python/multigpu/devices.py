@@ -78,6 +78,16 @@ def _logical(kind: str) -> list[str]:
 
 
 def short_name(device: str) -> str:
-    """`"/job:localhost/replica:0/task:0/device:GPU:1"` → `"GPU:1"`; `"/gpu:1"` → `"GPU:1"`."""
-    spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
+    """`"/job:localhost/replica:0/task:0/device:GPU:1"` → `"GPU:1"`; `"/gpu:1"` → `"GPU:1"`; `"GPU"` → `"GPU:0"`.
+
+    Raises:
+        ValueError: the name means no one device of this machine.
+    """
+    try:
+        spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"not the name of a device: {device!r}") from error
+    here = spec.job in (None, "localhost") and not spec.replica and not spec.task
+    if spec.device_type is None or "*" in device or not here:
+        raise ValueError(f"not the name of a device of this machine: {device!r}")
     return f"{spec.device_type}:{spec.device_index or 0}"

@@ -1,8 +1,10 @@
 """What the user asked for, read once: which devices run replicas, and where their outputs are merged."""
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from multigpu.devices import short_name
 
@@ -42,8 +44,12 @@ class Plan:
 
 def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict[str, list[str]]) -> Plan:
     """The plan for `gpus`, as a pure function of the arguments and the visible devices."""
-    wanted = _wanted_devices(gpus, visible["gpus"])
-    _check_number(wanted, gpus, visible["gpus"])
+    found = visible["gpus"]
+    if _is_listed(gpus):
+        wanted: Sequence[str] = [_device(entry, gpus, found) for entry in gpus]  # type: ignore[attr-defined]
+    else:
+        wanted = _counted(gpus, found)
+    _check_number(wanted, gpus, found)
     _check_distinct(wanted, gpus)
     _check_present(wanted, visible)
     return Plan(
@@ -53,31 +59,49 @@ def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict
     )
 
 
-def _wanted_devices(gpus: object, found: list[str]) -> list[str]:
-    """Parses `gpus` to device names, without asking whether the machine has them."""
-    if isinstance(gpus, (bool, str)):
-        raise _not_understood(gpus, gpus)
-    if gpus is None or (isinstance(gpus, Sequence) and len(gpus) == 0):
+class _Numbered(Sequence[str]):
+    """The first devices of a kind, however many are asked for."""
+
+    def __init__(self, kind: str, number: int) -> None:
+        self._kind = kind
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __getitem__(self, index: Any) -> Any:
+        return f"{self._kind}:{range(self._number)[index]}"
+
+
+def _is_listed(gpus: object) -> bool:
+    return isinstance(gpus, Sequence) and not isinstance(gpus, str) and len(gpus) > 0
+
+
+def _counted(gpus: object, found: list[str]) -> Sequence[str]:
+    """The first `gpus` devices; all of them for None, 0 and an empty list."""
+    if gpus is None or (isinstance(gpus, Sequence) and not isinstance(gpus, str)):
         return found
-    if isinstance(gpus, Sequence):
-        return [_device(entry, gpus, found) for entry in gpus]
-    number = _whole_number(gpus, gpus)
-    return [_numbered(index, found) for index in range(number)] if number else found
+    return _Numbered(_kind(found), _whole_number(gpus, gpus)) or found
 
 
 def _device(entry: object, gpus: object, found: list[str]) -> str:
+    """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
     if not isinstance(entry, str):
-        return _numbered(_whole_number(entry, gpus), found)
+        return f"{_kind(found)}:{_whole_number(entry, gpus)}"
     try:
         return short_name(entry)
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise _not_understood(entry, gpus) from error
 
 
+def _kind(found: list[str]) -> str:
+    return found[0].split(":")[0] if found else "GPU"
+
+
 def _whole_number(entry: object, gpus: object) -> int:
-    if isinstance(entry, bool):
-        raise _not_understood(entry, gpus)
     try:
+        if isinstance(entry, bool):
+            raise TypeError
         number = operator.index(entry)  # type: ignore[arg-type]  # TypeError is the answer for anything else
     except TypeError as error:
         raise _not_understood(entry, gpus) from error
@@ -89,12 +113,6 @@ def _whole_number(entry: object, gpus: object) -> int:
     return number
 
 
-def _numbered(index: int, found: list[str]) -> str:
-    """The device that id `index` means: ids count GPUs, real or simulated."""
-    kind = found[0].split(":")[0] if found else "GPU"
-    return f"{kind}:{index}"
-
-
 def _not_understood(entry: object, gpus: object) -> ValueError:
     return ValueError(
         "Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names. "
@@ -103,17 +121,21 @@ def _not_understood(entry: object, gpus: object) -> ValueError:
     )
 
 
-def _check_number(wanted: list[str], gpus: object, found: list[str]) -> None:
+def _check_number(wanted: Sequence[str], gpus: object, found: list[str]) -> None:
     if len(wanted) >= 2:
         return
-    listed = isinstance(gpus, Sequence) and len(gpus) > 0
-    counted = "" if listed or (isinstance(gpus, int) and gpus) else f", and {len(found)} found"
-    message = TOO_FEW.format(what="len(gpus)" if listed else "gpus", gpus=gpus, found=counted)
+    listed = _is_listed(gpus)
+    explicit = listed or wanted is not found
+    message = TOO_FEW.format(
+        what="len(gpus)" if listed else "gpus", gpus=gpus, found="" if explicit else f", and {len(found)} found"
+    )
     raise ValueError(message + ("" if found else SIMULATE))
 
 
-def _check_distinct(wanted: list[str], gpus: object) -> None:
-    twice = sorted({device for device in wanted if wanted.count(device) > 1})
+def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
+    if isinstance(wanted, _Numbered):
+        return
+    twice = sorted(device for device, times in Counter(wanted).items() if times > 1)
     if twice:
         raise ValueError(
             f"Expected each device once in `gpus`. Received: gpus={gpus!r}, with {', '.join(twice)} more than once. "
@@ -121,11 +143,12 @@ def _check_distinct(wanted: list[str], gpus: object) -> None:
         )
 
 
-def _check_present(wanted: list[str], visible: dict[str, list[str]]) -> None:
+def _check_present(wanted: Sequence[str], visible: dict[str, list[str]]) -> None:
     present = visible["gpus"] + [name for name in visible["others"] if name not in visible["gpus"]]
-    if all(device in present for device in wanted):
+    if len(wanted) <= len(present) and set(wanted) <= set(present):
         return
+    expected = str(list(wanted)) if len(wanted) <= 16 else f"{wanted[0]!r} to {wanted[-1]!r}, {len(wanted)} in all"
     raise ValueError(
-        f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {wanted}. "
+        f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {expected}. "
         f"However this machine only has: {present}. Try reducing `gpus`." + ("" if visible["gpus"] else SIMULATE)
     )

@@ -11,7 +11,7 @@ from multigpu.batch import Batch, flatten_composites, restore_composites
 from multigpu.gradient_notes import GradientNotes
 from multigpu.masks import mask_of, with_mask
 from multigpu.replica_scope import ReplicaScope
-from multigpu.split_merge import drop_standby
+from multigpu.split_merge import count_rows, drop_standby
 from multigpu.state import Updates
 from multigpu.template import no_batch_axis
 
@@ -85,21 +85,22 @@ class Replica:
         ]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        values, slices = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
-        args, kwargs = self._batch.rebuild(restore_composites(self._batch.tensors, list(slices)))
+        values, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
+        slices = restore_composites(self._batch.tensors, list(components))
+        args, kwargs = self._batch.rebuild(slices)
         kept, replica = inputs[-2:]
         with ReplicaScope(self._variables, values, replica) as scope, self._statistics(kept):
             outputs = self._template(*args, **kwargs)
-        self._describe(outputs, scope)
+        self._describe(outputs, count_rows(slices[:1]), scope)
         new_values = [scope.get_current_value(variable) for variable in scope.updated]
         old_values = [scope.value_before(variable) for variable in scope.updated]
         return [*flatten_composites(self._tensors), *scope.losses, *new_values, *old_values]
 
-    def _describe(self, outputs: Any, scope: ReplicaScope) -> None:
+    def _describe(self, outputs: Any, rows: tf.Tensor, scope: ReplicaScope) -> None:
         """Notes what the template gave: the same for every replica, and the key to the flat results."""
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
-            _check_batch_axis(path, output)
+            _check_batch_axis(path, output, rows)
         masks = [mask_of(output) for _, output in flat]
         self._structure = keras.tree.map_structure(lambda _: 0, outputs)
         self._masked = [position for position, mask in enumerate(masks) if mask is not None]
@@ -150,8 +151,11 @@ class Replica:
         return keras.tree.pack_sequence_as(self._structure, flat)
 
 
-def _check_batch_axis(path: tuple, output: Any) -> None:
-    if tf.is_tensor(output) and output.shape.rank != 0 and (tf.executing_eagerly() or output.shape[0] is None):
-        return
+def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
+    """Refuses what cannot be merged. A trace leaves the number of rows open; run eagerly, rows can only be compared."""
+    if tf.is_tensor(output) and output.shape.rank != 0:
+        open_axis = output.shape[0] is None
+        if open_axis or (tf.executing_eagerly() and output.shape[0] % max(int(rows), 1) == 0):
+            return
     name = ".".join(str(part) for part in path) or "0"
     raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))

@@ -6,7 +6,7 @@ from multigpu.devices import visible_devices
 from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
 from multigpu.plan import make_plan
-from multigpu.template import check_backend, check_template
+from multigpu.refusals import check_backend, check_template
 
 
 def multi_gpu_model(

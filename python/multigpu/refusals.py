@@ -1,0 +1,101 @@
+"""What cannot be a template, refused before training rather than during it."""
+
+from collections.abc import Iterator
+
+import keras
+
+from multigpu.parallel import ParallelModel
+from multigpu.template import no_batch_axis, sublayers
+
+
+def check_template(model: object) -> None:
+    """Refuses, by name, what cannot be replicated.
+
+    Raises:
+        ValueError: `model` is parallel already, unbuilt, stateful, or has inputs of
+            a fixed batch size or outputs without a batch axis.
+        TypeError: `model` is not a Keras 3 model.
+    """
+    _check_kind(model)
+    _check_built(model)
+    _check_inputs(model)
+    _check_stateless(model)
+    _check_outputs(model)
+
+
+def check_backend() -> None:
+    """Refuses to work on another backend than TensorFlow, with a ValueError."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"Expected Keras to run on the TensorFlow backend. Received: backend {backend!r}. "
+            "Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
+        )
+
+
+def _check_kind(model: object) -> None:
+    if isinstance(model, keras.Model):
+        _check_not_parallel(model)
+        return
+    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
+        raise TypeError(
+            f"Expected a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is Keras 2. "
+            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
+        )
+    raise TypeError(
+        f"Expected a Keras model. Received: {model!r} of type {type(model).__name__}. "
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
+    )
+
+
+def _check_not_parallel(model: keras.Model) -> None:
+    for part in [model, *sublayers(model)]:
+        if isinstance(part, ParallelModel):
+            raise ValueError(
+                f"Expected a template: a model that runs on one device. Received: {part.name!r}, which is parallel "
+                f"already ({part.plan}). Pass `parallel.template` to spread it anew."
+            )
+
+
+def _check_built(model: keras.Model) -> None:
+    unbuilt = [] if model.built else [model]
+    unbuilt += [layer for layer in sublayers(model) if not layer.built and model.built]
+    if unbuilt:
+        raise ValueError(
+            f"Expected a built model, whose weights exist. Received: {model.name!r}, in which "
+            f"{unbuilt[0].name!r} is not built. Start it with `keras.Input(shape)`, or call it once on a batch, "
+            "before `multi_gpu_model()`."
+        )
+
+
+def _check_inputs(model: keras.Model) -> None:
+    for tensor in _symbolic(model, "inputs"):
+        if tensor.shape and tensor.shape[0] is not None:
+            raise ValueError(
+                "Expected inputs with an open batch axis, so that a batch can be split. "
+                f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
+                "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
+            )
+
+
+def _check_stateless(model: keras.Model) -> None:
+    for layer in sublayers(model):
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                "Expected layers that keep nothing between batches. "
+                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a whole batch. "
+                "Use `stateful=False`, or train the template on one device."
+            )
+
+
+def _check_outputs(model: keras.Model) -> None:
+    names = getattr(model, "output_names", None) or []
+    for position, tensor in enumerate(_symbolic(model, "outputs")):
+        if len(tensor.shape) == 0 or tensor.shape[0] is not None:
+            name = names[position] if position < len(names) else tensor.name
+            raise ValueError(no_batch_axis(name, tensor.shape))
+
+
+def _symbolic(model: keras.Model, side: str) -> Iterator[keras.KerasTensor]:
+    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
+    return iter(keras.tree.flatten(getattr(model, side, None) or []))
