@@ -1,6 +1,5 @@
 """How a call reaches `spread`: inside a function that is being traced, as a function of its own, or op by op."""
 
-import functools
 from typing import Any
 
 import keras
@@ -12,7 +11,7 @@ from multigpu.masks import mask_of, with_mask
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
-from multigpu.synchronized import statistics_over, synchronized_layers
+from multigpu.synchronized import SharedStatistics
 from multigpu.template import sublayers
 
 
@@ -43,15 +42,15 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         template = self._template
-        synchronized = synchronized_layers(sublayers(template))
+        statistics = SharedStatistics(sublayers(template), self._plan.devices)
         return spread(
             lambda *args, **kwargs: call_directly(template, args, kwargs),
             batch,
             template.trainable_variables,
             template.non_trainable_variables,
             self._plan,
-            functools.partial(statistics_over, self._plan.devices, synchronized),
-            jit_compile=not eager and not synchronized and self._wants_jit(),
+            statistics,
+            jit_compile=not eager and not statistics.layers and self._wants_jit(),
             eager=eager,
         )
 

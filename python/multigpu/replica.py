@@ -1,18 +1,19 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from multigpu.added_losses import sums_over_rows
 from multigpu.batch import Batch, flatten_composites, restore_composites
 from multigpu.gradient_notes import GradientNotes
 from multigpu.masks import mask_of, with_mask
 from multigpu.replica_scope import ReplicaScope
 from multigpu.split_merge import count_rows, drop_standby
 from multigpu.state import Updates
+from multigpu.synchronized import SharedStatistics
 from multigpu.template import no_batch_axis
 
 
@@ -38,7 +39,7 @@ class Replica:
         template: Callable,
         batch: Batch,
         variables: Sequence[keras.Variable],
-        statistics: Callable[[tf.Tensor], AbstractContextManager],
+        statistics: SharedStatistics,
         jit_compile: bool,
     ) -> None:
         self._template = template
@@ -89,7 +90,7 @@ class Replica:
         slices = restore_composites(self._batch.tensors, list(components))
         args, kwargs = self._batch.rebuild(slices)
         kept, replica = inputs[-2:]
-        with ReplicaScope(self._variables, values, replica) as scope, self._statistics(kept):
+        with ReplicaScope(self._variables, values, replica) as scope, self._statistics.seen_by_layers(kept):
             outputs = self._template(*args, **kwargs)
         self._describe(outputs, count_rows(slices[:1]), scope)
         new_values = [scope.get_current_value(variable) for variable in scope.updated]
@@ -128,6 +129,14 @@ class Replica:
         rows, losses = len(flatten_composites(self._tensors)), self.num_differentiable()
         with_rows = restore_composites(self._tensors, list(results[:rows]))
         return Result(with_rows, list(results[rows:losses]), list(results[losses:]))
+
+    def sums(self, function: Callable[..., list[tf.Tensor]], slices: Sequence[tf.Tensor]) -> list[bool]:
+        """Which of the added losses are sums over rows; means where one replica cannot be run alone to find out."""
+        first = len(flatten_composites(self._tensors))
+        alone = not self._statistics.layers and all(isinstance(x, tf.Tensor) for x in slices)
+        if not self._num_losses or not alone:
+            return [False] * self._num_losses
+        return sums_over_rows(function, self._variables, slices, slice(first, first + self._num_losses))
 
     def watch(self, merged: Sequence[tf.Tensor], notes: GradientNotes) -> list[tf.Tensor]:
         """Merged tensors and losses, watched under the numbers that their slices have among the results."""

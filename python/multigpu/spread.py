@@ -1,12 +1,12 @@
 """spread: one batch, many devices. split → send → run → merge, and the state kept once."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from multigpu.added_losses import merge_losses
 from multigpu.batch import Batch, flatten_composites
 from multigpu.gradient_notes import GradientNotes
 from multigpu.place_locate import read
@@ -15,7 +15,7 @@ from multigpu.replica import Replica, Result
 from multigpu.run import Run
 from multigpu.send_reduce import parcels_of, send, send_once, unpack
 from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
-from multigpu.state import weighted_mean
+from multigpu.synchronized import SharedStatistics
 
 
 class Merged(NamedTuple):
@@ -31,7 +31,7 @@ def spread(
     weights: Sequence[keras.Variable],
     state: Sequence[keras.Variable],
     plan: Plan,
-    statistics: Callable[[tf.Tensor], AbstractContextManager],
+    statistics: SharedStatistics,
     *,
     jit_compile: bool = False,
     eager: bool = False,
@@ -44,7 +44,7 @@ def spread(
         weights: variables that are trained: gradients flow back to them.
         state: the template's other variables.
         plan: where to work.
-        statistics: for the number of rows that count, a scope in which layers see the whole batch's statistics.
+        statistics: the layers that want statistics of the whole batch.
         jit_compile: whether XLA compiles the replicas.
         eager: whether to run the template op by op instead of tracing it.
     """
@@ -65,7 +65,7 @@ def spread(
 
     kept = [share.kept for share in shares]
     replica.updates.assign([result.updates for result in results], kept)
-    return _merge(results, kept, replica, plan, notes)
+    return _merge(results, kept, replica, replica.sums(function, slices[0]), plan, notes)
 
 
 def _other_inputs(
@@ -83,11 +83,16 @@ def _other_inputs(
 
 
 def _merge(
-    results: Sequence[Result], kept: Sequence[tf.Tensor], replica: Replica, plan: Plan, notes: GradientNotes
+    results: Sequence[Result],
+    kept: Sequence[tf.Tensor],
+    replica: Replica,
+    sums: Sequence[bool],
+    plan: Plan,
+    notes: GradientNotes,
 ) -> Merged:
-    """Outputs and masks of the replicas concatenated, losses averaged by rows, on the merge device."""
+    """Outputs and masks of the replicas concatenated, added losses averaged or summed, on the merge device."""
     with tf.device(plan.merge_device):
         with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
-        losses = [weighted_mean(values, kept) for values in zip(*(result.losses for result in results), strict=True)]
+        losses = merge_losses([result.losses for result in results], kept, sums)
         watched = replica.watch([*with_rows, *losses], notes)
     return Merged(replica.outputs(watched[: len(with_rows)]), watched[len(with_rows) :])

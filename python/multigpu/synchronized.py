@@ -15,30 +15,33 @@ TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
 
 
-def synchronized_layers(layers: Sequence[keras.Layer]) -> list[keras.layers.BatchNormalization]:
-    """The layers that want statistics of the whole batch."""
-    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized]
+class SharedStatistics:
+    """The synchronized layers of a template, and the devices over which they take their statistics.
 
-
-@contextlib.contextmanager
-def statistics_over(
-    devices: Sequence[str], layers: Sequence[keras.layers.BatchNormalization], kept: tf.Tensor
-) -> Iterator[None]:
-    """While a replica is traced, lets synchronized layers take their statistics over all devices.
-
-    Args:
-        devices: names of the replicas' devices.
-        layers: the synchronized layers.
-        kept: rows of this replica that count; with 0 its slice stays out of the sums.
+    Attributes:
+        layers: the layers that say `synchronized=True`.
     """
-    for layer in layers:
-        # Keras has no public seam between a layer's statistics and its use of them.
-        layer.__dict__["_moments"] = _Moments(layer, tuple(devices), kept)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.__dict__["_moments"]
+
+    def __init__(self, layers: Sequence[keras.Layer], devices: Sequence[str]) -> None:
+        normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+        self.layers = [layer for layer in normalizations if layer.synchronized]
+        self._devices = tuple(devices)
+
+    @contextlib.contextmanager
+    def seen_by_layers(self, kept: tf.Tensor) -> Iterator[None]:
+        """While a replica is traced, its layers see the statistics of all replicas.
+
+        Args:
+            kept: rows of this replica that count; with 0 its slice stays out of the sums.
+        """
+        for layer in self.layers:
+            # Keras has no public seam between a layer's statistics and its use of them.
+            layer.__dict__["_moments"] = _Moments(layer, self._devices, kept)
+        try:
+            yield
+        finally:
+            for layer in self.layers:
+                del layer.__dict__["_moments"]
 
 
 class _Moments:
