@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu import bring_home, multi_gpu_model
-from multigpu.owners import balance, num_bytes, slots_of
-from multigpu.place_locate import locate
+from multigpu.owners import balance, slots_of
+from multigpu.place_locate import locate, num_bytes
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 X, Y = random_rows(20, 6), random_rows(20, 2, seed=1)

@@ -12,6 +12,7 @@ from multigpu.place_locate import memory
 from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
 from multigpu.synchronized import SharedStatistics
+from multigpu.tables import Tables
 from multigpu.template import sublayers
 
 
@@ -42,15 +43,17 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         template = self._template
-        statistics = SharedStatistics(sublayers(template), self._plan.devices)
+        layers = sublayers(template)
+        statistics, tables = SharedStatistics(layers, self._plan.devices), Tables(layers)
         return spread(
             lambda *args, **kwargs: call_directly(template, args, kwargs),
             batch,
-            template.trainable_variables,
-            template.non_trainable_variables,
+            tables.without(template.trainable_variables),
+            tables.without(template.non_trainable_variables),
             self._plan,
             statistics,
-            jit_compile=not eager and not statistics.layers and self._wants_jit(),
+            tables,
+            jit_compile=not eager and not (statistics.layers or tables.layers) and self._wants_jit(),
             eager=eager,
         )
 

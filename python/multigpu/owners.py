@@ -1,12 +1,11 @@
 """Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
 
 import gc
-import math
 from collections.abc import Iterable, Sequence
 
 import keras
 
-from multigpu.place_locate import locate, place, stored_dtype
+from multigpu.place_locate import locate, num_bytes, place, stored_dtype
 from multigpu.plan import Plan
 
 
@@ -49,11 +48,6 @@ def balance(sizes: Sequence[int], devices: Sequence[str]) -> list[str]:
         loads[owner] += sizes[index]
         owners[index] = owner
     return owners
-
-
-def num_bytes(variable: keras.Variable) -> int:
-    """Bytes that a variable takes in memory."""
-    return math.prod(variable.shape) * stored_dtype(variable).size
 
 
 def slots_of(

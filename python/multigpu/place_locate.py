@@ -1,5 +1,6 @@
 """place and locate: where a weight is put, and where it is found."""
 
+import math
 from collections.abc import Iterable
 
 import keras
@@ -8,25 +9,35 @@ import tensorflow as tf
 from multigpu.devices import short_name
 
 
+def storage(variable: keras.Variable) -> tf.Variable:
+    """The TensorFlow variable in which a Keras variable is stored. Its `value` may be another: cast, or in a scope."""
+    return variable._value  # Keras has no public way to ask for it
+
+
+def num_bytes(variable: keras.Variable) -> int:
+    """Bytes that a variable takes in memory."""
+    return math.prod(variable.shape) * max(stored_dtype(variable).size or 0, 1)
+
+
 def locate(variable: keras.Variable) -> str:
     """Name of the device that owns a variable, such as `"GPU:0"`."""
-    return short_name(_tf_variable(variable).device or "CPU:0")
+    return short_name(storage(variable).device or "CPU:0")
 
 
 def read(variable: keras.Variable) -> tf.Tensor:
     """The stored value of a variable, read by its owner, whatever scope Keras is in (autocast, stateless)."""
     with tf.device(locate(variable)):
-        return tf.convert_to_tensor(_tf_variable(variable))
+        return tf.convert_to_tensor(storage(variable))
 
 
 def stored_dtype(variable: keras.Variable) -> tf.DType:
     """The type in which a variable is stored. `variable.dtype` is another one under autocast."""
-    return _tf_variable(variable).dtype
+    return storage(variable).dtype
 
 
 def memory(variable: keras.Variable | tf.Variable) -> int:
     """A number for the memory in which a variable is stored now, which changes when it is moved."""
-    return id(_tf_variable(variable) if isinstance(variable, keras.Variable) else variable)
+    return id(storage(variable) if isinstance(variable, keras.Variable) else variable)
 
 
 def place(variables: Iterable[keras.Variable], device: str) -> bool:
@@ -43,7 +54,7 @@ def place(variables: Iterable[keras.Variable], device: str) -> bool:
 
 
 def _move(variable: keras.Variable, device: str) -> None:
-    old = _tf_variable(variable)
+    old = storage(variable)
     with tf.init_scope(), tf.device(device):
         moved = tf.Variable(
             tf.identity(old),
@@ -56,8 +67,3 @@ def _move(variable: keras.Variable, device: str) -> None:
     moved._unique_id = old._unique_id  # TensorFlow's only name for a variable, by which optimizers index their slots
     variable._value = moved  # Keras has no public way to give a variable other memory
     tf.raw_ops.DestroyResourceOp(resource=old.handle, ignore_lookup_error=True)
-
-
-def _tf_variable(variable: keras.Variable) -> tf.Variable:
-    """The TensorFlow variable inside a Keras variable. `value` would be cast under autocast or read in a scope."""
-    return variable._value

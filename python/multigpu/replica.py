@@ -14,6 +14,7 @@ from multigpu.replica_scope import ReplicaScope
 from multigpu.split_merge import count_rows, drop_standby
 from multigpu.state import Updates
 from multigpu.synchronized import SharedStatistics
+from multigpu.tables import Tables
 from multigpu.template import no_batch_axis
 
 
@@ -40,12 +41,14 @@ class Replica:
         batch: Batch,
         variables: Sequence[keras.Variable],
         statistics: SharedStatistics,
+        tables: Tables,
         jit_compile: bool,
     ) -> None:
         self._template = template
         self._batch = batch
         self._variables = variables
         self._statistics = statistics
+        self._tables = tables
         self._jit_compile = jit_compile
         self._structure: Any = None  # of the outputs
         self._tensors: list[tf.Tensor] = []  # the outputs, then their masks: what has rows, as the template gave it
@@ -90,7 +93,8 @@ class Replica:
         slices = restore_composites(self._batch.tensors, list(components))
         args, kwargs = self._batch.rebuild(slices)
         kept, replica = inputs[-2:]
-        with ReplicaScope(self._variables, values, replica) as scope, self._statistics.seen_by_layers(kept):
+        scope = ReplicaScope(self._variables, values, replica)
+        with scope, self._statistics.seen_by_layers(kept), self._tables.looked_up_by_layers():
             outputs = self._template(*args, **kwargs)
         self._describe(outputs, count_rows(slices[:1]), scope)
         new_values = [scope.get_current_value(variable) for variable in scope.updated]

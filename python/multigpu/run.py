@@ -7,7 +7,7 @@ device. Hence each replica is one op to the outer tape, and its gradient asks a 
 import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -34,6 +34,7 @@ class Run:
         parcels: how the weights are packed.
         device: name of the device.
         number: which replica this is.
+        tables: variables that the function reads by itself, row by row.
         notes: what the owners have to know of the gradient beside its buffers.
     """
 
@@ -42,6 +43,7 @@ class Run:
     parcels: Sequence[Parcel]
     device: str
     number: int
+    tables: Sequence[tf.Variable]
     notes: GradientNotes
 
     def __call__(self, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -54,10 +56,13 @@ class Run:
         taped = [self._tape([_untaped(x) for x in arrived])]
         results = taped[0].results
 
-        def backward(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             used = self._used(results)
             with tf.device(self.device):
-                return self._backward(taped.pop() if taped else None, arrived, used, [upstream[i] for i in used])
+                gradients, of_tables = self._backward(
+                    taped.pop() if taped else None, arrived, used, [upstream[i] for i in used]
+                )
+            return (gradients, [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
         return results, backward
 
@@ -68,47 +73,60 @@ class Run:
 
     def _backward(
         self, taped: Taped | None, arrived: Sequence[tf.Tensor], used: Sequence[int], upstream: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor | None]:
-        """Gradients for `arrived`; these are in turn differentiable, by running the replica anew."""
+    ) -> tuple[list[tf.Tensor | None], dict[int, tf.IndexedSlices]]:
+        """Gradients for `arrived`, in turn differentiable, by running the replica anew; and rows for the tables."""
         present: list[int] = []
+        of_tables: dict[int, tf.IndexedSlices] = {}
 
         @tf.custom_gradient
         def first_order(*given: tf.Tensor):  # noqa: ANN202
             arguments = [tf.identity(x) for x in given]  # of this graph: a function around may be differentiated too
-            gradients = self._differentiate(taped or self._tape(arrived), used, upstream)
+            gradients, rows = self._differentiate(taped or self._tape(arrived), used, upstream)
+            of_tables.update(rows)
             present[:] = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
-            def second_order(*upstream_of_gradients: tf.Tensor) -> list[tf.Tensor | None]:
+            def second_order(*upstream_of_gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
                 with tf.device(self.device), tf.GradientTape() as tape:
                     tape.watch(_floating(arguments))
                     anew = self._tape(arguments[: len(arrived)])
-                    again = self._differentiate(anew, used, arguments[len(arrived) :])
-                    return tape.gradient([again[i] for i in present], arguments, list(upstream_of_gradients))
+                    again, _ = self._differentiate(anew, used, arguments[len(arrived) :])
+                    targets = [again[i] for i in present]
+                    seconds = tape.gradient(targets, [arguments, list(variables)], list(upstream_of_gradients))
+                return tuple(seconds) if variables else seconds[0]
 
             return [gradients[i] for i in present], second_order
 
         gradients = first_order(*arrived, *upstream)
         found = dict(zip(present, gradients, strict=True))
-        return [found.get(i) for i in range(len(arrived))]
+        return [found.get(i) for i in range(len(arrived))], of_tables
 
     def _tape(self, arrived: Sequence[tf.Tensor]) -> Taped:
         weights = unpack(arrived[: len(self.parcels)], self.parcels)
         sources = [*weights, *arrived[len(self.parcels) :]]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(_floating(sources))
+            tape.watch([*_floating(sources), *self.tables])
             results = list(self.function(*sources))
         return Taped(tape, sources, results)
 
     def _differentiate(
         self, taped: Taped, used: Sequence[int], upstream: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor | None]:
-        """Gradients of packed weights and of inputs; None for an input on which nothing depends."""
+    ) -> tuple[list[tf.Tensor | None], dict[int, tf.IndexedSlices]]:
+        """Gradients of packed weights and of inputs, None where nothing depends on it; and those of tables, by id."""
         targets = [taped.results[i] for i in used]
-        gradients = taped.tape.gradient(targets, taped.sources, output_gradients=list(upstream))
+        gradients, of_tables = taped.tape.gradient(
+            targets, [taped.sources, list(self.tables)], output_gradients=list(upstream)
+        )
         num_weights = sum(len(parcel.members) for parcel in self.parcels)
         self._note(gradients[:num_weights], used, taped)
         dense = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
-        return [*(pack(dense, parcel) for parcel in self.parcels), *gradients[num_weights:]]
+        packed = [*(pack(dense, parcel) for parcel in self.parcels), *gradients[num_weights:]]
+        kept = taped.sources[-2]
+        reached = self._tables_reached(used)
+        return packed, {
+            id(table): _counted_rows(gradient, kept) if isinstance(gradient, tf.IndexedSlices) else gradient
+            for table, gradient in zip(self.tables, of_tables, strict=True)
+            if gradient is not None and id(table) in reached
+        }
 
     def _note(
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int], taped: Taped
@@ -120,15 +138,32 @@ class Run:
                 continue
             self.notes.connected.add(weight)
             if isinstance(gradient, tf.IndexedSlices):
-                values, indices = (drop_standby(x, kept) for x in (gradient.values, gradient.indices))
-                rows = tf.IndexedSlices(values, indices, gradient.dense_shape)
-                self.notes.rows.setdefault(weight, {})[self.number] = rows
+                self.notes.rows.setdefault(weight, {})[self.number] = _counted_rows(gradient, kept)
 
     def _reached(self, used: Sequence[int]) -> Container[int]:
         """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
         if not isinstance(self.function, tf.types.experimental.ConcreteFunction):
             return range(sys.maxsize)
         return inputs_reached([self.function.outputs[i] for i in used], self.function.inputs)
+
+    def _tables_reached(self, used: Sequence[int]) -> Container[int]:
+        """Ids of the tables that lead to a result in use; a trace has their handles after its inputs."""
+        reached = self._reached(used)
+        if isinstance(reached, range):
+            return {id(table) for table in self.tables}
+        captured = self.function.captured_inputs  # type: ignore[attr-defined]
+        first = len(self.function.inputs) - len(captured)  # type: ignore[attr-defined]
+        return {
+            id(table)
+            for table in self.tables
+            if any(handle is table.handle and first + i in reached for i, handle in enumerate(captured))
+        }
+
+
+def _counted_rows(gradient: tf.IndexedSlices, kept: tf.Tensor) -> tf.IndexedSlices:
+    """Rows of a table's gradient, none of a replica that stands by."""
+    values, indices = drop_standby(gradient.values, kept), drop_standby(gradient.indices, kept)
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
 def _dense(gradient: tf.Tensor | tf.IndexedSlices | None, weight: tf.Tensor) -> tf.Tensor:

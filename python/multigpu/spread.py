@@ -16,6 +16,7 @@ from multigpu.run import Run
 from multigpu.send_reduce import parcels_of, send, send_once, unpack
 from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
 from multigpu.synchronized import SharedStatistics
+from multigpu.tables import Tables
 
 
 class Merged(NamedTuple):
@@ -32,6 +33,7 @@ def spread(
     state: Sequence[keras.Variable],
     plan: Plan,
     statistics: SharedStatistics,
+    tables: Tables,
     *,
     jit_compile: bool = False,
     eager: bool = False,
@@ -45,6 +47,7 @@ def spread(
         state: the template's other variables.
         plan: where to work.
         statistics: the layers that want statistics of the whole batch.
+        tables: the layers whose tables are not sent.
         jit_compile: whether XLA compiles the replicas.
         eager: whether to run the template op by op instead of tracing it.
     """
@@ -56,11 +59,11 @@ def spread(
     buffers = send(weights, parcels, len(plan.devices), notes)
     inputs = _other_inputs(slices, shares, state, plan)
 
-    replica = Replica(template, batch, [*weights, *state], statistics, jit_compile)
+    replica = Replica(template, batch, [*weights, *state], statistics, tables, jit_compile)
     function = replica if eager else replica.trace([*map(read, weights), *inputs[0]])
     results = []
     for number, device in enumerate(plan.devices):
-        run = Run(function, replica.num_differentiable, parcels, device, number, notes)
+        run = Run(function, replica.num_differentiable, parcels, device, number, tables.trained(), notes)
         results.append(replica.open(run(buffers[number], inputs[number])))
 
     kept = [share.kept for share in shares]

@@ -1,0 +1,67 @@
+"""Large embedding tables are not sent: rows are looked up where the table lives, and only rows travel."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.place_locate import locate, num_bytes, storage
+from multigpu.send_reduce import PARCEL_BYTES
+
+
+class Tables:
+    """The Embedding layers of a template whose tables stay with their owners.
+
+    A table that fits into one parcel is cheaper to send than to ask.
+
+    Attributes:
+        layers: these layers.
+    """
+
+    def __init__(self, layers: Sequence[keras.Layer]) -> None:
+        self.layers = [
+            layer for layer in layers if _is_plain_embedding(layer) and num_bytes(_table(layer)) > PARCEL_BYTES
+        ]
+        self._ids = {id(_table(layer)) for layer in self.layers}
+
+    def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
+        """Those of the variables that are not tables."""
+        return [variable for variable in variables if id(variable) not in self._ids]
+
+    def trained(self) -> list[tf.Variable]:
+        """The tables to which gradients flow."""
+        tables = {id(_table(layer)): _table(layer) for layer in self.layers}
+        return [storage(table) for table in tables.values() if table.trainable]
+
+    @contextlib.contextmanager
+    def looked_up_by_layers(self) -> Iterator[None]:
+        """While a replica is traced, its layers look rows up on the owner's device."""
+        for layer in self.layers:
+            layer.__dict__["call"] = functools.partial(_look_up, layer)
+        try:
+            yield
+        finally:
+            for layer in self.layers:
+                del layer.__dict__["call"]
+
+
+def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
+    """What the layer's own `call` gives, computed on the owner's device, from the rows alone."""
+    table = _table(layer)
+    with tf.device(locate(table)):
+        ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
+        rows = keras.ops.take(storage(table), ids, axis=0)  # the storage: Keras would cast the whole table first
+    return keras.ops.cast(rows, layer.compute_dtype)
+
+
+def _is_plain_embedding(layer: keras.Layer) -> bool:
+    """Whether the layer looks up rows in the way of Keras, neither overridden nor quantized nor extended by LoRA."""
+    if not isinstance(layer, keras.layers.Embedding) or type(layer).call is not keras.layers.Embedding.call:
+        return False
+    return layer.quantization_mode is None and not layer.lora_enabled
+
+
+def _table(layer: keras.layers.Embedding) -> keras.Variable:
+    return layer.embeddings
