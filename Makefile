@@ -21,8 +21,7 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 bench: $(READY)
-	$(BIN)/python bench/step_time.py
-	$(BIN)/python bench/first_step.py
+	$(BIN)/python bench/results.py
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

@@ -11,6 +11,7 @@ from multigpu.call import SpreadCall
 from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
+from multigpu.overview import Overview, overview
 from multigpu.plan import Plan
 
 
@@ -171,6 +172,17 @@ class ParallelModel(keras.Model):
         """Prints the template's summary, and one line on the devices."""
         self.template.summary(*args, print_fn=print_fn, **kwargs)
         (print_fn or print)(f" Parallel: {self.plan}")
+
+    def overview(self, batch_size: int | None = None) -> Overview:
+        """What each device holds, and what reaches and leaves it in a training step.
+
+        Args:
+            batch_size: rows of a batch, to see how many each replica gets.
+
+        Returns:
+            A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
+        """
+        return overview(self.template, self.plan, batch_size)
 
     def get_config(self) -> dict[str, Any]:
         """The template's configuration."""

@@ -1,0 +1,102 @@
+"""The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import keras
+
+from multigpu.owners import slots_of
+from multigpu.place_locate import locate, num_bytes
+from multigpu.plan import Plan
+from multigpu.send_reduce import parcels_of
+from multigpu.tables import Tables
+from multigpu.template import sublayers
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """What one device has to do with a parallel model. All sizes are in bytes.
+
+    Attributes:
+        device: name of the device.
+        replica: number of the replica that runs there, or None.
+        rows: rows of a batch that the replica gets, or None where no batch size was given.
+        weights: weights and state that the device owns.
+        slots: optimizer variables beside them; None before the optimizer is built.
+        received: weights, and gradients of its own weights, that arrive in a step.
+        sent: its own weights, and gradients of others, that leave in a step.
+        transfers: number of tensors in which that arrives and leaves.
+    """
+
+    device: str
+    replica: int | None
+    rows: int | None
+    weights: int
+    slots: int | None
+    received: int
+    sent: int
+    transfers: int
+
+
+class Overview(tuple[DeviceRow, ...]):
+    """One row per device, which prints as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        head = ["device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers"]
+        lines = [head, *(_cells(row) for row in self)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+        )
+
+    __repr__ = __str__
+
+
+def overview(template: keras.Model, plan: Plan, batch_size: int | None) -> Overview:
+    """The table for a template under a plan. Rows of large embedding tables depend on the batch and do not count."""
+    owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
+    return Overview(_row(device, template, plan, batch_size) for device in owners)
+
+
+def _row(device: str, template: keras.Model, plan: Plan, batch_size: int | None) -> DeviceRow:
+    replica = plan.devices.index(device) if device in plan.devices else None
+    weights = Tables(sublayers(template)).without(template.trainable_variables)
+    parcels = parcels_of(weights)
+    mine = [parcel for parcel in parcels if parcel.owner == device]
+    others = [parcel for parcel in parcels if parcel.owner != device] if replica is not None else []
+    receivers = len(plan.devices) - (replica is not None)  # every replica but the one beside the owner
+    own_bytes = sum(num_bytes(weights[i]) for parcel in mine for i in parcel.members)
+    other_bytes = sum(num_bytes(weights[i]) for parcel in others for i in parcel.members)
+    return DeviceRow(
+        device=device,
+        replica=replica,
+        rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
+        weights=_bytes_on(device, template.variables),
+        slots=_slot_bytes(device, template),
+        received=other_bytes + receivers * own_bytes,  # weights of others, gradients of its own
+        sent=receivers * own_bytes + other_bytes,  # its own weights, gradients of others
+        transfers=2 * (len(others) + receivers * len(mine)),
+    )
+
+
+def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:
+    return sum(num_bytes(variable) for variable in variables if locate(variable) == device)
+
+
+def _slot_bytes(device: str, template: keras.Model) -> int | None:
+    optimizer = template.optimizer if template.compiled else None
+    if optimizer is None or not optimizer.built:
+        return None
+    return _bytes_on(device, [slot for slot, _ in slots_of(optimizer, template.trainable_variables)])
+
+
+def _cells(row: DeviceRow) -> list[str]:
+    sizes = [row.weights, row.slots, row.received, row.sent]
+    counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
+    return [row.device, *counts, *("-" if size is None else _megabytes(size) for size in sizes), str(row.transfers)]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.2f} MB"
