@@ -78,7 +78,8 @@ def test_few_tensors_travel_because_weights_are_packed():
         # its slice and its rows, one parcel of weights and one of gradients from each other owner, the gradient of its
         # outputs, and the learning rate for each of the at most two weights that it owns
         assert arriving <= 2 + 2 * others + 1 + 2
-        assert leaving <= 2 * others + 1  # parcels of weights and of gradients to each other owner, its outputs
+        # a parcel of weights and one of gradients to each other owner, its outputs, and word that its update is done
+        assert leaving <= 2 * others + 2
 
 
 def test_a_users_own_loop_runs_backward_on_the_replicas_too():
@@ -91,3 +92,16 @@ def test_a_users_own_loop_runs_backward_on_the_replicas_too():
         tape.gradient(loss, parallel.trainable_weights)
 
     assert equally_many(executed(loop).devices_of("Conv2DBackpropFilter"))
+
+
+def test_the_template_alone_trains_after_xla_compiled_its_replicas():
+    template = conv_net()
+    parallel = multigpu.multi_gpu_model(template, gpus=DEVICES)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    parallel.compile(optimizer="adam", loss=loss, jit_compile=True)
+    parallel.fit(IMAGES, LABELS, verbose=0)
+    template.fit(IMAGES, LABELS, verbose=0)  # not as one XLA program, which reads no other device
+    assert not template.jit_compile
+    multigpu.bring_home(parallel)
+    assert template.jit_compile
+    template.fit(IMAGES, LABELS, verbose=0)

@@ -13,7 +13,7 @@ from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
 from multigpu.synchronized import SharedStatistics
 from multigpu.tables import Tables
-from multigpu.template import sublayers
+from multigpu.template import sublayers, wants_jit
 
 
 class SpreadCall:
@@ -53,19 +53,16 @@ class SpreadCall:
             self._plan,
             statistics,
             tables,
-            jit_compile=not eager and not (statistics.layers or tables.layers) and self._wants_jit(),
+            jit_compile=not (eager or statistics.layers or tables.layers) and wants_jit(template),
             eager=eager,
         )
-
-    def _wants_jit(self) -> bool:
-        return bool(self._template.compiled and self._template.jit_compile)
 
     def _fingerprint(self) -> tuple:
         """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""
         template = self._template
         frozen = [layer.trainable for layer in sublayers(template)]
         variables = [(variable.trainable, memory(variable)) for variable in template.variables]
-        return (self._wants_jit(), *frozen, *variables)
+        return (wants_jit(template), *frozen, *variables)
 
 
 def _with_masks(structure: Any, masks: list[tf.Tensor | None]) -> Any:

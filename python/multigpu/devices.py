@@ -35,14 +35,15 @@ def available_gpus() -> list[str]:
 def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
     """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
 
-    Results are those of real GPUs; speed is not. Call it once, before anything else uses TensorFlow.
+    Results are those of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that
+    has `n` GPUs or more, there is nothing to do.
 
     Args:
         n: number of devices, 1 or more.
         memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
 
     Raises:
-        ValueError: `n` is not a whole number of 1 or more, or this machine has several GPUs already.
+        ValueError: `n` is not a whole number of 1 or more, or this machine has several GPUs, but fewer than `n`.
         RuntimeError: TensorFlow has started, so its devices are fixed.
 
     Example:
@@ -52,9 +53,11 @@ def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"Expected `n` to be a whole number of 1 or more. Received: n={n!r}. Use `simulate_gpus(2)`.")
     physical = tf.config.list_physical_devices("GPU")
+    if len(physical) >= n > 1:
+        return  # real ones are there
     if len(physical) > 1:
         raise ValueError(
-            f"Expected one GPU or none to simulate {n} GPUs. Received a machine with {len(physical)} GPUs. Use them: "
+            f"Expected one GPU or none to simulate {n} GPUs. Received: a machine with {len(physical)} GPUs. Use these, "
             f"`multi_gpu_model(model, gpus={len(physical)})`, or hide all but one with CUDA_VISIBLE_DEVICES=0."
         )
     limit = memory_limit if physical else None

@@ -6,6 +6,8 @@ import keras
 
 from multigpu.devices import short_name, visible_devices
 from multigpu.owners import move
+from multigpu.parallel import ParallelModel
+from multigpu.template import wants_jit
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -41,6 +43,9 @@ def bring_home(model: Model, device: str | None = None) -> Model:
             f"Expected `device` to be one of {present}. Received: device={device!r}. Leave it out for {present[0]}."
         )
     move([(variable, short_name(wanted)) for variable in _everything(model)])
+    template = model.template if isinstance(model, ParallelModel) else model
+    if template.compiled:
+        template.jit_compile = wants_jit(template)  # possible again, now that all is on one device
     return model
 
 

@@ -13,6 +13,7 @@ from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.overview import Overview, overview
 from multigpu.plan import Plan
+from multigpu.template import compile_arguments
 
 
 class ParallelModel(keras.Model):
@@ -78,10 +79,10 @@ class ParallelModel(keras.Model):
         self._compile_like_template()
 
     def _compile_like_template(self) -> None:
-        # Keras keeps the arguments of `compile` only here; its public `get_compile_config()` copies the optimizer.
-        config = dict(self.template._compile_config.config)
-        config.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
-        super().compile(**config)
+        arguments = compile_arguments(self.template)
+        arguments.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
+        super().compile(**arguments)
+        self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""

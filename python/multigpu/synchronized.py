@@ -100,5 +100,6 @@ def _collective_sum(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
         merge_op="Add",
         final_op="Id",
         subdiv_offsets=[0],
+        communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
         timeout_seconds=TIMEOUT_SECONDS,
     )

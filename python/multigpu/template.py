@@ -1,6 +1,7 @@
-"""The template: the layers inside it, and what its outputs have to be."""
+"""The template: its layers, how it was compiled, and what its outputs have to be."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 
@@ -8,6 +9,17 @@ import keras
 def sublayers(model: keras.Model) -> list[keras.Layer]:
     """All layers inside a model, at any depth. `model.layers` stops at wrappers such as Bidirectional."""
     return model._flatten_layers(include_self=False)
+
+
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """The arguments with which a model was compiled, the very objects."""
+    return dict(model._compile_config.config)  # the public `get_compile_config()` gives copies
+
+
+def wants_jit(model: keras.Model) -> bool:
+    """Whether a model was compiled for XLA, with "auto" resolved as Keras does, and all of its layers allow it."""
+    supported = all(layer.supports_jit for layer in [model, *sublayers(model)])
+    return bool(model.compiled and compile_arguments(model)["jit_compile"] and supported)
 
 
 def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
