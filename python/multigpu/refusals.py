@@ -1,7 +1,5 @@
 """What cannot be a template, refused before training rather than during it."""
 
-from collections.abc import Iterator
-
 import keras
 
 from multigpu.parallel import ParallelModel
@@ -12,15 +10,15 @@ def check_template(model: object) -> None:
     """Refuses, by name, what cannot be replicated.
 
     Raises:
-        ValueError: `model` is parallel already, unbuilt, stateful, or has inputs of
+        ValueError: `model` is not a Keras 3 model, or parallel already, unbuilt, stateful, or has inputs of
             a fixed batch size or outputs without a batch axis.
-        TypeError: `model` is not a Keras 3 model.
     """
     _check_kind(model)
     _check_built(model)
     _check_inputs(model)
     _check_stateless(model)
     _check_outputs(model)
+    _check_rows_apart(model)
 
 
 def check_backend() -> None:
@@ -38,11 +36,11 @@ def _check_kind(model: object) -> None:
         _check_not_parallel(model)
         return
     if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
-        raise TypeError(
+        raise ValueError(
             f"Expected a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is Keras 2. "
             "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
         )
-    raise TypeError(
+    raise ValueError(
         f"Expected a Keras model. Received: {model!r} of type {type(model).__name__}. "
         "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
     )
@@ -89,13 +87,43 @@ def _check_stateless(model: keras.Model) -> None:
 
 
 def _check_outputs(model: keras.Model) -> None:
-    names = getattr(model, "output_names", None) or []
-    for position, tensor in enumerate(_symbolic(model, "outputs")):
+    for name, tensor in _named_outputs(model):
         if len(tensor.shape) == 0 or tensor.shape[0] is not None:
-            name = names[position] if position < len(names) else tensor.name
             raise ValueError(no_batch_axis(name, tensor.shape))
 
 
-def _symbolic(model: keras.Model, side: str) -> Iterator[keras.KerasTensor]:
+def _check_rows_apart(model: keras.Model) -> None:
+    """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
+    if all(None not in tensor.shape[1:] for _, tensor in _named_outputs(model)):
+        return
+    for (name, tensor), two, three in zip(
+        _named_outputs(model), _output_shapes(model, 2), _output_shapes(model, 3), strict=True
+    ):
+        if two[1:] != three[1:]:
+            raise ValueError(
+                "Expected outputs whose rows do not depend on how many there are. "
+                f"Received: output {name!r} with shape {tuple(tensor.shape)}, which for 2 rows is {tuple(two)} and for "
+                f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
+                "the whole batch."
+            )
+
+
+def _output_shapes(model: keras.Model, rows: int) -> list[tuple[int | None, ...]]:
+    """Shapes of the outputs for a batch of so many rows."""
+    inputs = [
+        keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
+        for x in _symbolic(model, "inputs")
+    ]
+    structure = inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
+    return [tensor.shape for tensor in keras.tree.flatten(model.compute_output_spec(structure))]
+
+
+def _named_outputs(model: keras.Model) -> list[tuple[str, keras.KerasTensor]]:
+    tensors = _symbolic(model, "outputs")
+    names = getattr(model, "output_names", None) or [tensor.name for tensor in tensors]
+    return list(zip(names, tensors, strict=True))
+
+
+def _symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
     """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
-    return iter(keras.tree.flatten(getattr(model, side, None) or []))
+    return keras.tree.flatten(getattr(model, side, None) or [])

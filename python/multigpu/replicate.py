@@ -38,9 +38,8 @@ def multi_gpu_model(
 
     Raises:
         ValueError: fewer than two devices, devices that are missing, named twice or not understood, or a model that
-            cannot be split: unbuilt, parallel already, stateful, or without an open batch axis. The message says what
-            was expected, what was received, and what to do.
-        TypeError: `model` is not a Keras 3 model.
+            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis. The
+            message says what was expected, what was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy
