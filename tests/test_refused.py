@@ -29,15 +29,15 @@ def dense():
 # The model itself ---------------------------------------------------------------------------------------------------
 
 
-def unbuilt(name, part):
+def unbuilt(name):
     return (
-        f"Expected a built model, whose weights exist. Received: {name!r}, in which {part!r} is not built. "
-        "Start it with `keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
+        f"Expected a built model, whose weights exist. Received: {name!r}, which is not built. Start it with "
+        "`keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
     )
 
 
 def test_an_unbuilt_sequential_model_is_refused():
-    assert refusal(keras.Sequential([layers.Dense(2)], name="later")) == unbuilt("later", "later")
+    assert refusal(keras.Sequential([layers.Dense(2)], name="later")) == unbuilt("later")
 
 
 def test_an_unbuilt_subclassed_model_is_refused():
@@ -45,20 +45,41 @@ def test_an_unbuilt_subclassed_model_is_refused():
         def call(self, x):
             return x
 
-    assert refusal(Own(name="own")) == unbuilt("own", "own")
+    assert refusal(Own(name="own")) == unbuilt("own")
 
 
-def test_a_model_with_an_unbuilt_part_is_refused_naming_the_part():
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__(name="own")
-            self.head = layers.Dense(2, name="head")
-            self.built = True
+class ClaimsToBeBuilt(keras.Model):
+    def __init__(self, **heads):
+        super().__init__(name="own")
+        self.heads = list(heads.values())
+        self.built = True
 
-        def call(self, x):
-            return self.head(x)
+    def call(self, x):
+        return self.heads[0](x)
 
-    assert refusal(Own()) == unbuilt("own", "head")
+
+def test_a_part_that_is_built_by_the_first_call_is_refused_naming_its_weight():
+    template = ClaimsToBeBuilt(used=layers.Dense(2, name="head"))
+    told = r"Received: 'own', which made the weight '.*head/kernel' when it was first called"
+    with pytest.raises(ValueError, match=told):
+        multi_gpu_model(template, gpus=2)(np.ones((4, 3), "float32"))
+    parallel = multi_gpu_model(template, gpus=2)  # which the call has built after all
+    np.testing.assert_allclose(parallel(np.ones((4, 3))), template(np.ones((4, 3))), rtol=1e-6)
+
+
+def test_a_part_that_is_never_called_need_not_be_built():
+    used = layers.Dense(2)
+    used.build((None, 3))
+    template = ClaimsToBeBuilt(used=used, spare=layers.Dense(2))
+    np.testing.assert_allclose(multi_gpu_model(template, gpus=2)(np.ones((4, 3))), template(np.ones((4, 3))), rtol=1e-6)
+
+
+def test_text_vectorization_whose_inner_lookup_is_never_built_is_taken():
+    vectorize = layers.TextVectorization(max_tokens=10, output_sequence_length=5)
+    vectorize.adapt(np.array(["a b c", "b c d e"]))
+    template = keras.Sequential([keras.Input((1,), dtype="string"), vectorize])
+    text = tf.constant([["a b"], ["c d e"], ["x"]])
+    np.testing.assert_array_equal(multi_gpu_model(template, gpus=2)(text), template(text))
 
 
 @pytest.mark.parametrize("thing", [None, "model", 3, layers.Dense(2), dense])

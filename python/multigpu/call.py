@@ -13,7 +13,7 @@ from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
 from multigpu.synchronized import SharedStatistics
 from multigpu.tables import Tables
-from multigpu.template import sublayers, wants_jit
+from multigpu.template import kept_by_keras, sublayers, wants_jit
 
 
 class SpreadCall:
@@ -43,9 +43,9 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         template = self._template
-        layers = sublayers(template)
+        layers, known = sublayers(template), set(map(id, template.variables))
         statistics, tables = SharedStatistics(layers, self._plan.devices), Tables(layers)
-        return spread(
+        merged = spread(
             lambda *args, **kwargs: call_directly(template, args, kwargs),
             batch,
             tables.without(template.trainable_variables),
@@ -53,9 +53,22 @@ class SpreadCall:
             self._plan,
             statistics,
             tables,
+            kept_by_keras(template),
             jit_compile=not (eager or statistics.layers or tables.layers) and wants_jit(template),
             eager=eager,
         )
+        self._refuse_new_variables(known)
+        return merged
+
+    def _refuse_new_variables(self, known: set[int]) -> None:
+        """A weight that is made in the replicas belongs to none of them, and would never be trained."""
+        new = [variable.path for variable in self._template.variables if id(variable) not in known]
+        if new:
+            raise ValueError(
+                "Expected a built model, whose weights exist. "
+                f"Received: {self._template.name!r}, which made the weight {new[0]!r} when it was first called. "
+                "Call the template once on a batch before `multi_gpu_model()`."
+            )
 
     def _fingerprint(self) -> tuple:
         """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""

@@ -56,13 +56,10 @@ def _check_not_parallel(model: keras.Model) -> None:
 
 
 def _check_built(model: keras.Model) -> None:
-    unbuilt = [] if model.built else [model]
-    unbuilt += [layer for layer in sublayers(model) if not layer.built and model.built]
-    if unbuilt:
+    if not model.built:
         raise ValueError(
-            f"Expected a built model, whose weights exist. Received: {model.name!r}, in which "
-            f"{unbuilt[0].name!r} is not built. Start it with `keras.Input(shape)`, or call it once on a batch, "
-            "before `multi_gpu_model()`."
+            f"Expected a built model, whose weights exist. Received: {model.name!r}, which is not built. Start it with "
+            "`keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
         )
 
 

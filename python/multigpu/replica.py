@@ -1,18 +1,19 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from multigpu.added_losses import sums_over_rows
 from multigpu.batch import Batch, flatten_composites, restore_composites
 from multigpu.gradient_notes import GradientNotes
+from multigpu.growth import equal_rows, grow_with_rows
 from multigpu.masks import mask_of, with_mask
+from multigpu.place_locate import read
 from multigpu.replica_scope import ReplicaScope
 from multigpu.split_merge import count_rows, drop_standby
-from multigpu.state import Updates
+from multigpu.state import Updates, may_grow
 from multigpu.synchronized import SharedStatistics
 from multigpu.tables import Tables
 from multigpu.template import no_batch_axis
@@ -24,6 +25,13 @@ class Result(NamedTuple):
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
     updates: list[tf.Tensor]
+
+
+class Growth(NamedTuple):
+    """What is a sum over rows: for each added loss, whether it is; and the ids of such variables."""
+
+    losses: list[bool]
+    variables: set[int]
 
 
 class Replica:
@@ -42,6 +50,7 @@ class Replica:
         variables: Sequence[keras.Variable],
         statistics: SharedStatistics,
         tables: Tables,
+        kept_by_keras: Collection[int],
         jit_compile: bool,
     ) -> None:
         self._template = template
@@ -49,6 +58,7 @@ class Replica:
         self._variables = variables
         self._statistics = statistics
         self._tables = tables
+        self._kept_by_keras = kept_by_keras
         self._jit_compile = jit_compile
         self._structure: Any = None  # of the outputs
         self._tensors: list[tf.Tensor] = []  # the outputs, then their masks: what has rows, as the template gave it
@@ -79,27 +89,26 @@ class Replica:
         else:
             results = self._call_template(*inputs)
         kept = inputs[-2]
-        with_rows, losses, values, values_before = self._cut(results)
+        with_rows, losses, values = self._cut(results)
         with_rows = [drop_standby(x, kept) for x in with_rows]
         self.updates = Updates(self._assigned)
         return [
             *flatten_composites(with_rows),
             *losses,
-            *self.updates.pack(self._by_id(values), self._by_id(values_before), kept),
+            *self.updates.pack({id(v): value for v, value in zip(self._assigned, values, strict=True)}),
         ]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        values, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
+        sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
         slices = restore_composites(self._batch.tensors, list(components))
         args, kwargs = self._batch.rebuild(slices)
         kept, replica = inputs[-2:]
-        scope = ReplicaScope(self._variables, values, replica)
+        scope = ReplicaScope(self._variables, sent, replica)
         with scope, self._statistics.seen_by_layers(kept), self._tables.looked_up_by_layers():
             outputs = self._template(*args, **kwargs)
         self._describe(outputs, count_rows(slices[:1]), scope)
-        new_values = [scope.get_current_value(variable) for variable in scope.updated]
-        old_values = [scope.value_before(variable) for variable in scope.updated]
-        return [*flatten_composites(self._tensors), *scope.losses, *new_values, *old_values]
+        values = [scope.get_current_value(variable) for variable in scope.updated]
+        return [*flatten_composites(self._tensors), *scope.losses, *values]
 
     def _describe(self, outputs: Any, rows: tf.Tensor, scope: ReplicaScope) -> None:
         """Notes what the template gave: the same for every replica, and the key to the flat results."""
@@ -113,16 +122,11 @@ class Replica:
         self._num_losses = len(scope.losses)
         self._assigned = scope.updated
 
-    def _cut(self, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], ...]:
-        """Flat results, in four: what has rows, losses, and the values of assigned variables, new and old."""
-        rows = len(flatten_composites(self._tensors))
-        losses = rows + self._num_losses
-        values = losses + len(self._assigned)
+    def _cut(self, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+        """Flat results, in three: what has rows, added losses, and the rest."""
+        rows, losses = len(flatten_composites(self._tensors)), self.num_differentiable()
         with_rows = restore_composites(self._tensors, list(results[:rows]))
-        return with_rows, list(results[rows:losses]), list(results[losses:values]), list(results[values:])
-
-    def _by_id(self, values: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-        return {id(variable): value for variable, value in zip(self._assigned, values, strict=True)}
+        return with_rows, list(results[rows:losses]), list(results[losses:])
 
     def num_differentiable(self) -> int:
         """How many of the results, from the first on, may carry a gradient: all but the updates."""
@@ -130,17 +134,36 @@ class Replica:
 
     def open(self, results: Sequence[tf.Tensor]) -> Result:
         """The flat results of one run, by what they are."""
-        rows, losses = len(flatten_composites(self._tensors)), self.num_differentiable()
-        with_rows = restore_composites(self._tensors, list(results[:rows]))
-        return Result(with_rows, list(results[rows:losses]), list(results[losses:]))
+        return Result(*self._cut(results))
 
-    def sums(self, function: Callable[..., list[tf.Tensor]], slices: Sequence[tf.Tensor]) -> list[bool]:
-        """Which of the added losses are sums over rows; means where one replica cannot be run alone to find out."""
-        first = len(flatten_composites(self._tensors))
+    def growth(self, function: Callable[..., list[tf.Tensor]], slices: Sequence[tf.Tensor]) -> Growth:
+        """Which of the added losses, and of the assigned variables, are sums over rows.
+
+        Found by running the replica on made-up rows, unless Keras' own layers alone assigned, which keep means. Where
+        that cannot be done, losses are means, and variables are what their `aggregation` says.
+        """
+        state = [variable for variable in self._assigned if may_grow(variable)]
+        declared = {id(variable) for variable in state if variable.aggregation == "sum"}
         alone = not self._statistics.layers and all(isinstance(x, tf.Tensor) for x in slices)
-        if not self._num_losses or not alone:
-            return [False] * self._num_losses
-        return sums_over_rows(function, self._variables, slices, slice(first, first + self._num_losses))
+        unknown = [variable for variable in state if id(variable) not in self._kept_by_keras]
+        if not alone or not (self._num_losses or unknown):
+            return Growth([False] * self._num_losses, declared)
+
+        def run(rows: int) -> list[tf.Tensor]:
+            made_up = [equal_rows(x, rows) for x in slices]
+            results = function(*map(read, self._variables), *made_up, tf.constant(rows), tf.constant(0))
+            _, losses, updates = self._cut(results)
+            values = {id(variable): value for variable, value in self.updates.unpack(updates)}
+            return [*losses, *(values[id(variable)] - read(variable) for variable in unknown)]
+
+        try:
+            grows = grow_with_rows(run)
+        except tf.errors.InvalidArgumentError:  # the model does not take made-up rows
+            return Growth([False] * self._num_losses, declared)
+        found = dict(zip(map(id, unknown), grows[self._num_losses :], strict=True))
+        told = {number for number, grown in found.items() if grown}
+        untold = {number for number, grown in found.items() if grown is None}
+        return Growth([bool(grown) for grown in grows[: self._num_losses]], told | (declared & untold))
 
     def watch(self, merged: Sequence[tf.Tensor], notes: GradientNotes) -> list[tf.Tensor]:
         """Merged tensors and losses, watched under the numbers that their slices have among the results."""

@@ -18,7 +18,7 @@ class ReplicaScope(keras.StatelessScope):
     """
 
     def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], replica: tf.Tensor):
-        super().__init__(collect_losses=True, initialize_variables=False)
+        super().__init__(collect_losses=True)
         self.updated: list[keras.Variable] = []
         self._replica = replica
         self._before: dict[int, tf.Tensor] = {}

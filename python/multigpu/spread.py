@@ -1,14 +1,14 @@
 """spread: one batch, many devices. split → send → run → merge, and the state kept once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from multigpu.added_losses import merge_losses
 from multigpu.batch import Batch, flatten_composites
 from multigpu.gradient_notes import GradientNotes
+from multigpu.growth import merge_losses
 from multigpu.place_locate import read
 from multigpu.plan import Plan
 from multigpu.replica import Replica, Result
@@ -34,6 +34,7 @@ def spread(
     plan: Plan,
     statistics: SharedStatistics,
     tables: Tables,
+    kept_by_keras: Collection[int],
     *,
     jit_compile: bool = False,
     eager: bool = False,
@@ -48,6 +49,7 @@ def spread(
         plan: where to work.
         statistics: the layers that want statistics of the whole batch.
         tables: the layers whose tables are not sent.
+        kept_by_keras: ids of the state that Keras' own layers keep.
         jit_compile: whether XLA compiles the replicas.
         eager: whether to run the template op by op instead of tracing it.
     """
@@ -59,7 +61,7 @@ def spread(
     buffers = send(weights, parcels, len(plan.devices), notes)
     inputs = _other_inputs(slices, shares, state, plan)
 
-    replica = Replica(template, batch, [*weights, *state], statistics, tables, jit_compile)
+    replica = Replica(template, batch, [*weights, *state], statistics, tables, kept_by_keras, jit_compile)
     function = replica if eager else replica.trace([*map(read, weights), *inputs[0]])
     results = []
     for number, device in enumerate(plan.devices):
@@ -67,8 +69,9 @@ def spread(
         results.append(replica.open(run(buffers[number], inputs[number])))
 
     kept = [share.kept for share in shares]
-    replica.updates.assign([result.updates for result in results], kept)
-    return _merge(results, kept, replica, replica.sums(function, slices[0]), plan, notes)
+    growth = replica.growth(function, slices[0])
+    replica.updates.assign([result.updates for result in results], kept, growth.variables)
+    return _merge(results, kept, replica, growth.losses, plan, notes)
 
 
 def _other_inputs(

@@ -1,72 +1,82 @@
 """What a forward pass assigns (moving means, counters, seeds): from one value per replica to the one value kept."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import keras
 import tensorflow as tf
 
 from multigpu.place_locate import stored_dtype
+from multigpu.replica_scope import is_seed
 from multigpu.send_reduce import Parcel, open_parcel, pack, parcels_of
 
-MEAN, SUM, FIRST = "mean", "sum", "first"
 
-
-def rule_of(variable: keras.Variable) -> str:
-    """How the replicas' values of a variable are combined.
-
-    A variable that says `aggregation="sum"` (Keras' metrics do) sums its changes. Other floating-point state is
-    averaged, weighted by rows, which is exact for moving means. Whole numbers, text and seeds have no mean: the first
-    replica's value is kept, so a layer that counts its calls counts them as on one device.
-    """
-    if variable.aggregation == "sum":
-        return SUM
-    averaged = variable.aggregation != "only_first_replica" and keras.backend.is_float_dtype(
-        stored_dtype(variable).name
-    )
-    return MEAN if averaged else FIRST
+def may_grow(variable: keras.Variable) -> bool:
+    """Whether a variable could sum something over rows: a number, but not a seed or one that says otherwise."""
+    number = stored_dtype(variable).is_floating or stored_dtype(variable).is_integer
+    return number and not is_seed(variable) and variable.aggregation != "only_first_replica"
 
 
 class Updates:
-    """The variables that a replica assigned, packed by owner, type and rule so that few tensors travel."""
+    """The variables that a replica assigned, packed by owner and type so that few tensors travel.
+
+    A sum over rows (it changes twice as much for twice the rows) is the sum of the replicas' changes. Other
+    floating-point state is their mean, weighted by rows, which is exact for moving means. Other whole numbers, text and
+    seeds are those of the first replica, so a layer that counts its calls counts them as on one device.
+    """
 
     def __init__(self, variables: Sequence[keras.Variable]):
-        self.groups: list[tuple[str, list[keras.Variable], list[Parcel]]] = []
-        for rule in (MEAN, SUM, FIRST):
-            members = [variable for variable in variables if rule_of(variable) == rule]
-            if members:
-                self.groups.append((rule, members, parcels_of(members)))
+        averaged = [v for v in variables if may_grow(v) and stored_dtype(v).is_floating]
+        taken = [v for v in variables if all(v is not other for other in averaged)]
+        self.groups: list[tuple[bool, list[keras.Variable], list[Parcel]]] = [
+            (True, averaged, parcels_of(averaged)),
+            (False, taken, parcels_of(taken)),
+        ]
 
-    def pack(self, new: dict[int, tf.Tensor], old: dict[int, tf.Tensor], kept: tf.Tensor) -> list[tf.Tensor]:
-        """One replica's values, by id of the variable, as a flat list of buffers. What is summed is the change."""
+    def pack(self, new: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+        """One replica's values, by id of the variable, as a flat list of buffers."""
         buffers = []
-        for rule, members, parcels in self.groups:
-            values = [new[id(variable)] for variable in members]
-            if rule == SUM:
-                counts = tf.minimum(kept, 1)
-                changes = [value - old[id(v)] for v, value in zip(members, values, strict=True)]
-                values = [change * tf.cast(counts, change.dtype) for change in changes]
-            buffers += [pack(values, parcel) for parcel in parcels]
+        for _, members, parcels in self.groups:
+            buffers += [pack([new[id(variable)] for variable in members], parcel) for parcel in parcels]
         return buffers
 
-    def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor]) -> None:
-        """Combines all replicas' buffers on the owners and assigns the template's variables."""
-        position = 0
-        for rule, members, parcels in self.groups:
-            for parcel in parcels:
-                with tf.device(parcel.owner):
-                    combined = _combine(rule, [replica[position] for replica in buffers], kept)
-                    for number, value in zip(parcel.members, open_parcel(combined, parcel), strict=True):
-                        variable = members[number]
-                        variable.assign(variable + value if rule == SUM else value)
-                position += 1
+    def unpack(self, buffers: Sequence[tf.Tensor]) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """The inverse of `pack`: variables with their values."""
+        pairs = []
+        for buffer, (_, members, parcel) in zip(buffers, self._parcels(), strict=True):
+            pairs += [(members[i], value) for i, value in zip(parcel.members, open_parcel(buffer, parcel), strict=True)]
+        return pairs
+
+    def assign(
+        self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], growing: Collection[int]
+    ) -> None:
+        """Combines all replicas' buffers on the owners and assigns the template's variables.
+
+        Args:
+            buffers: for each replica, what `pack` gave.
+            kept: for each replica, its rows that count.
+            growing: ids of the variables that are sums over rows.
+        """
+        for position, (is_averaged, members, parcel) in enumerate(self._parcels()):
+            values = [replica[position] for replica in buffers]
+            with tf.device(parcel.owner):
+                combined = open_parcel(weighted_mean(values, kept) if is_averaged else values[0], parcel)
+                opened = [open_parcel(value, parcel) for value in values]
+                for place, number in enumerate(parcel.members):
+                    variable = members[number]
+                    if id(variable) in growing:
+                        variable.assign(_with_changes(variable, [pieces[place] for pieces in opened], kept))
+                    else:
+                        variable.assign(combined[place])
+
+    def _parcels(self) -> list[tuple[bool, list[keras.Variable], Parcel]]:
+        return [(averaged, members, parcel) for averaged, members, parcels in self.groups for parcel in parcels]
 
 
-def _combine(rule: str, buffers: list[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
-    if rule == FIRST:
-        return buffers[0]
-    if rule == SUM:
-        return tf.add_n(buffers)
-    return weighted_mean(buffers, kept)
+def _with_changes(variable: keras.Variable, values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The variable's value, changed by all replicas that have rows."""
+    before = tf.convert_to_tensor(variable)
+    changes = [tf.where(rows > 0, value - before, 0) for value, rows in zip(values, kept, strict=True)]
+    return before + tf.add_n([tf.cast(change, before.dtype) for change in changes])
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:

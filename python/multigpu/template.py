@@ -11,6 +11,14 @@ def sublayers(model: keras.Model) -> list[keras.Layer]:
     return model._flatten_layers(include_self=False)
 
 
+def kept_by_keras(model: keras.Model) -> set[int]:
+    """Ids of the variables that belong to Keras' own layers, as opposed to layers and metrics that somebody wrote."""
+    layer_of: dict[int, keras.Layer] = {}
+    for layer in [model, *sublayers(model)]:
+        layer_of.update((id(variable), layer) for variable in layer.weights)  # inner layers come later and win
+    return {number for number, layer in layer_of.items() if type(layer).__module__.startswith("keras.")}
+
+
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """The arguments with which a model was compiled, the very objects."""
     return dict(model._compile_config.config)  # the public `get_compile_config()` gives copies
