@@ -15,7 +15,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py

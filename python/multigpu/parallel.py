@@ -76,7 +76,8 @@ class ParallelModel(keras.Model):
         step around them, which would put all replicas on one device.
         """
         self.template.compile(*args, **kwargs)
-        self._compile_like_template()
+        if self.template.compiled:  # a class may write its own `compile()` and keep Keras' out of it
+            self._compile_like_template()
 
     def _compile_like_template(self) -> None:
         arguments = compile_arguments(self.template)
