@@ -158,7 +158,7 @@ class Replica:
 
         try:
             grows = grow_with_rows(run)
-        except tf.errors.InvalidArgumentError:  # the model does not take made-up rows
+        except tf.errors.OpError:  # the model does not take made-up rows, or not so many
             return Growth([False] * self._num_losses, declared)
         found = dict(zip(map(id, unknown), grows[self._num_losses :], strict=True))
         told = {number for number, grown in found.items() if grown}
