@@ -46,7 +46,7 @@ def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict
     """The plan for `gpus`, as a pure function of the arguments and the visible devices."""
     found = visible["gpus"]
     if _is_listed(gpus):
-        wanted: Sequence[str] = [_device(entry, gpus, found) for entry in gpus]  # type: ignore[attr-defined]
+        wanted: Sequence[str] = [_device(entry, gpus, found) for entry in gpus]  # type: ignore[attr-defined]  # a sequence
     else:
         wanted = _counted(gpus, found)
     _check_number(wanted, gpus, found)

@@ -79,7 +79,7 @@ class Run:
         of_tables: dict[int, tf.IndexedSlices] = {}
 
         @tf.custom_gradient
-        def first_order(*given: tf.Tensor):  # noqa: ANN202
+        def first_order(*given: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
             arguments = [tf.identity(x) for x in given]  # of this graph: a function around may be differentiated too
             gradients, rows = self._differentiate(taped or self._tape(arrived), used, upstream)
             of_tables.update(rows)
@@ -151,8 +151,8 @@ class Run:
         reached = self._reached(used)
         if isinstance(reached, range):
             return {id(table) for table in self.tables}
-        captured = self.function.captured_inputs  # type: ignore[attr-defined]
-        first = len(self.function.inputs) - len(captured)  # type: ignore[attr-defined]
+        captured = self.function.captured_inputs  # type: ignore[attr-defined]  # of a concrete function
+        first = len(self.function.inputs) - len(captured)  # type: ignore[attr-defined]  # likewise
         return {
             id(table)
             for table in self.tables
