@@ -119,7 +119,7 @@ def test_mixed_precision(output_dtype, gpus):
     assert int(template.optimizer.iterations.numpy()) == 3
 
 
-@pytest.mark.parametrize("gpus", [3])
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
 def test_loss_scale_falls_on_overflow_and_grows_again(gpus):
     def build():
         return mixed_model(use_bias=False, output_dtype="float32")
