@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multigpu.devices import short_name
 from multigpu.gradient_notes import GradientNotes
 from multigpu.place_locate import locate
-from multigpu.send_reduce import PARCEL_BYTES, make_parcels, pack, parcels_of, send, send_once, unpack
+from multigpu.send_reduce import PARCEL_BYTES, Types, make_parcels, pack, parcels_of, send, send_once, unpack
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
@@ -30,6 +30,10 @@ def values_of(kinds):
     ]
 
 
+def parcels_for(kinds):
+    return make_parcels([(owner, Types(dtype, dtype, dtype), shape) for owner, dtype, shape in kinds])
+
+
 def num_bytes(kind):
     _, dtype, shape = kind
     return math.prod(shape) * max(dtype.size, 1)
@@ -39,7 +43,7 @@ def num_bytes(kind):
 @given(kinds=st.lists(KINDS, max_size=12))
 def test_unpack_undoes_pack(kinds):
     values = values_of(kinds)
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     arrived = unpack([pack(values, parcel) for parcel in parcels], parcels)
     assert len(arrived) == len(values)
     for value, other in zip(values, arrived, strict=True):
@@ -50,7 +54,7 @@ def test_unpack_undoes_pack(kinds):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     assert sorted(member for parcel in parcels for member in parcel.members) == list(range(len(kinds)))
     for parcel in parcels:
         assert {kinds[member][0] for member in parcel.members} == {parcel.owner}
@@ -61,7 +65,7 @@ def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kind
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     for parcel in parcels:
         sizes = [num_bytes(kinds[member]) for member in parcel.members]
         assert len(sizes) == 1 or max(sizes) < PARCEL_BYTES
@@ -71,7 +75,7 @@ def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
 
 
 def test_a_hundred_small_tensors_are_one_transfer():
-    (parcel,) = make_parcels([("CPU:0", tf.float32, (3, 3))] * 100)
+    (parcel,) = parcels_for([("CPU:0", tf.float32, (3, 3))] * 100)
     assert parcel.members == tuple(range(100))
 
 

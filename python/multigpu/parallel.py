@@ -184,7 +184,7 @@ class ParallelModel(keras.Model):
         Returns:
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
         """
-        return overview(self.template, self.plan, batch_size)
+        return overview(self.template, self.plan, batch_size, self._spread.types)
 
     def get_config(self) -> dict[str, Any]:
         """The template's configuration."""

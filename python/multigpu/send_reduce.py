@@ -1,6 +1,7 @@
 """send and reduce: weights from their owner to every replica, and gradients back. The gradient of send is reduce.
 
-Small tensors travel packed: one parcel is one transfer per device, of tensors with the same owner and type.
+Small tensors travel packed: one parcel is one transfer per device, of tensors with the same owner and type. Under mixed
+precision they travel in the type that is computed with.
 """
 
 import math
@@ -16,36 +17,57 @@ from multigpu.place_locate import locate, memory, read, stored_dtype
 PARCEL_BYTES = 1 << 20  # large enough that its latency no longer counts, small enough to overlap with computing
 
 
+class Types(NamedTuple):
+    """The types in which a tensor is stored, in which it travels, and in which its gradient travels back."""
+
+    stored: tf.DType
+    sent: tf.DType
+    reduced: tf.DType
+
+
 class Parcel(NamedTuple):
-    """Tensors that travel together: which ones, how they are shaped, and the device that owns them."""
+    """Tensors that travel together: the device that owns them, their types, which ones, and how they are shaped."""
 
     owner: str
+    types: Types
     members: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
 
+    @property
+    def size(self) -> int:
+        """Numbers in the parcel."""
+        return sum(map(math.prod, self.shapes))
 
-def parcels_of(variables: Sequence[keras.Variable]) -> list[Parcel]:
-    """How these variables travel from their owners."""
-    return make_parcels([(locate(v), stored_dtype(v), tuple(v.shape)) for v in variables])
+
+def parcels_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] | None = None) -> list[Parcel]:
+    """How these variables travel from their owners: in the types given by id, or else as they are stored."""
+    known = types or {}
+    stored = [Types(*[stored_dtype(variable)] * 3) for variable in variables]
+    return make_parcels(
+        [
+            (locate(v), known.get(id(v), as_stored), tuple(v.shape))
+            for v, as_stored in zip(variables, stored, strict=True)
+        ]
+    )
 
 
-def make_parcels(tensors: Sequence[tuple[str, tf.DType, tuple[int, ...]]]) -> list[Parcel]:
-    """Groups tensors, given as (owner, dtype, shape), into parcels; a large one travels alone."""
+def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Parcel]:
+    """Groups tensors, given as (owner, types, shape), into parcels; a large one travels alone."""
     parcels: list[Parcel] = []
-    open_parcels: dict[tuple[str, tf.DType], list[int]] = {}
-    filled: dict[tuple[str, tf.DType], int] = {}
+    open_parcels: dict[tuple[str, Types], list[int]] = {}
+    filled: dict[tuple[str, Types], int] = {}
 
-    def close(kind: tuple[str, tf.DType]) -> None:
+    def close(kind: tuple[str, Types]) -> None:
         members = open_parcels.pop(kind)
         filled.pop(kind)
-        parcels.append(Parcel(kind[0], tuple(members), tuple(tensors[i][2] for i in members)))
+        parcels.append(Parcel(*kind, tuple(members), tuple(tensors[i][2] for i in members)))
 
-    for index, (owner, dtype, shape) in enumerate(tensors):
-        size = math.prod(shape) * max(dtype.size or 0, 1)
+    for index, (owner, types, shape) in enumerate(tensors):
+        kind = (owner, types)
+        size = math.prod(shape) * max(types.sent.size or 0, 1)
         if size >= PARCEL_BYTES:
-            parcels.append(Parcel(owner, (index,), (shape,)))
+            parcels.append(Parcel(*kind, (index,), (shape,)))
             continue
-        kind = (owner, dtype)
         open_parcels.setdefault(kind, []).append(index)
         filled[kind] = filled.get(kind, 0) + size
         if filled[kind] >= PARCEL_BYTES:
@@ -97,6 +119,19 @@ def send(
     return [[buffers[replica] for buffers in per_parcel] for replica in range(num_replicas)]
 
 
+def arrive(buffer: tf.Tensor, parcel: Parcel) -> tf.Tensor:
+    """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the parcel."""
+    stored, sent, reduced = parcel.types
+    if sent == reduced == stored:
+        return buffer
+
+    @tf.custom_gradient
+    def widened(x: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        return tf.cast(x, stored), lambda upstream: tf.cast(upstream, reduced)
+
+    return widened(buffer)
+
+
 def send_once(variables: Sequence[keras.Variable], parcels: Sequence[Parcel]) -> list[tf.Tensor]:
     """Values of variables for all replicas alike, without a gradient: the state."""
     buffers = []
@@ -118,11 +153,13 @@ def _send_parcel(
     # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
     @tf.custom_gradient
     def fan_out():  # noqa: ANN202  # the protocol of tf.custom_gradient
-        buffer = pack({number: read(variables[number]) for number in parcel.members}, parcel)
+        sent = {number: tf.cast(read(variables[number]), parcel.types.sent) for number in parcel.members}
+        buffer = pack(sent, parcel)
 
         def reduce(*gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[list, list]:
             with tf.device(parcel.owner):
-                total = dict(zip(parcel.members, open_parcel(tf.add_n(gradients), parcel), strict=True))
+                summed = tf.add_n([tf.cast(gradient, parcel.types.stored) for gradient in gradients])
+                total = dict(zip(parcel.members, open_parcel(summed, parcel), strict=True))
                 return [], [_noted(total[number_of[memory(v)]], number_of[memory(v)]) for v in variables]
 
         return [buffer] * num_replicas, reduce
