@@ -11,6 +11,7 @@ from multigpu.growth import equal_rows, grow_with_rows
 from multigpu.layout import Layout
 from multigpu.parts import Parts
 from multigpu.place_locate import read
+from multigpu.rematerialized import computed_once
 from multigpu.replica_scope import ReplicaScope
 from multigpu.send_reduce import Types
 from multigpu.split_merge import count_rows, drop_standby
@@ -82,7 +83,8 @@ class Replica:
         args, kwargs = self._batch.rebuild(slices)
         kept, replica = inputs[-2:]
         scope = ReplicaScope(self._variables, sent, replica)
-        with scope, self._parts.statistics.seen_by_layers(kept), self._parts.tables.looked_up_by_layers():
+        statistics, tables = self._parts.statistics, self._parts.tables
+        with scope, statistics.seen_by_layers(kept), tables.looked_up_by_layers(), computed_once():
             outputs = self._parts.call(*args, **kwargs)
         self.layout = Layout(outputs, len(scope.losses), count_rows(slices[:1]))
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
