@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from multigpu.devices import short_name
 from multigpu.gradient_notes import GradientNotes
+from multigpu.parcels import PARCEL_BYTES, Types, make_parcels, pack, parcels_of, unpack
 from multigpu.place_locate import locate
-from multigpu.send_reduce import PARCEL_BYTES, Types, make_parcels, pack, parcels_of, send, send_once, unpack
+from multigpu.send_reduce import send, send_once
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
+DEVICES = [f"CPU:{number}" for number in range(8)]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
 NEARLY_A_PARCEL = PARCEL_BYTES // 4 - 1  # in float32
 SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_PARCEL,), (NEARLY_A_PARCEL + 1,), (600, 500)]
@@ -81,7 +83,7 @@ def test_a_hundred_small_tensors_are_one_transfer():
 
 def test_nothing_to_send_is_no_parcel():
     assert make_parcels([]) == []
-    assert send([], [], 3, GradientNotes()) == [[], [], []]
+    assert send([], [], DEVICES[:3], GradientNotes()) == [[], [], []]
 
 
 def weights_and_parcels():
@@ -96,7 +98,7 @@ def weights_and_parcels():
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
     weights, parcels = weights_and_parcels()
-    received = send(weights, parcels, num_replicas, GradientNotes())
+    received = send(weights, parcels, DEVICES[:num_replicas], GradientNotes())
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
@@ -109,7 +111,7 @@ def gradients(num_replicas, connected):
     notes = GradientNotes()
     notes.connected.update(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, parcels, num_replicas, notes)
+        received = send(weights, parcels, DEVICES[:num_replicas], notes)
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, parcels)])
             for replica, buffers in enumerate(received)

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from multigpu.batch import Batch
 from multigpu.masks import mask_of, with_mask
+from multigpu.parcels import Types
 from multigpu.parts import take_apart
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
-from multigpu.send_reduce import Types
 from multigpu.spread import Merged, spread
 from multigpu.template import sublayers, wants_jit
 

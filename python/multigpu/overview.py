@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import keras
 
 from multigpu.owners import slots_of
+from multigpu.parcels import Parcel, Types, parcels_of
 from multigpu.place_locate import locate, num_bytes
 from multigpu.plan import Plan
-from multigpu.send_reduce import Parcel, Types, parcels_of
+from multigpu.relay import moves_of
 from multigpu.tables import Tables
 from multigpu.template import sublayers
 
@@ -75,27 +76,27 @@ def _row(
     replica = plan.devices.index(device) if device in plan.devices else None
     weights = Tables(sublayers(template)).without(template.trainable_variables)
     parcels = parcels_of(weights, types)
-    mine = [parcel for parcel in parcels if parcel.owner == device]
-    others = [parcel for parcel in parcels if parcel.owner != device] if replica is not None else []
-    receivers = len(plan.devices) - (replica is not None)  # every replica but the one beside the owner
+    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices)]
+    comes = [(move.share, parcel) for move, parcel in moves if move.receiver == device]
+    leaves = [(move.share, parcel) for move, parcel in moves if move.sender == device]
     return DeviceRow(
         device=device,
         replica=replica,
         rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
         weights=_bytes_on(device, template.variables),
         slots=_slot_bytes(device, template),
-        received=_sent_bytes(others) + receivers * _reduced_bytes(mine),
-        sent=receivers * _sent_bytes(mine) + _reduced_bytes(others),
-        transfers=2 * (len(others) + receivers * len(mine)),
+        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients go the way of the weights, backward
+        sent=_sent_bytes(leaves) + _reduced_bytes(comes),
+        transfers=2 * (len(comes) + len(leaves)),
     )
 
 
-def _sent_bytes(parcels: Sequence[Parcel]) -> int:
-    return sum(parcel.size * parcel.types.sent.size for parcel in parcels)
+def _sent_bytes(parcels: Sequence[tuple[float, Parcel]]) -> int:
+    return round(sum(share * parcel.sent_bytes for share, parcel in parcels))
 
 
-def _reduced_bytes(parcels: Sequence[Parcel]) -> int:
-    return sum(parcel.size * parcel.types.reduced.size for parcel in parcels)
+def _reduced_bytes(parcels: Sequence[tuple[float, Parcel]]) -> int:
+    return round(sum(share * parcel.reduced_bytes for share, parcel in parcels))
 
 
 def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:

@@ -15,7 +15,7 @@ _one_at_a_time = threading.RLock()  # two traces must not mistake each other's s
 
 @contextlib.contextmanager
 def computed_once() -> Iterator[None]:
-    """While it lasts, recomputing is computing: Keras has no other seam between its layers and TensorFlow's function."""
+    """Recomputing is computing while it lasts. Keras has no other seam between its layers and this function."""
     with _one_at_a_time:
         recompute = tf.recompute_grad
         tf.recompute_grad = lambda function: function

@@ -9,11 +9,11 @@ import tensorflow as tf
 from multigpu.batch import Batch, flatten_composites, restore_composites
 from multigpu.growth import equal_rows, grow_with_rows
 from multigpu.layout import Layout
+from multigpu.parcels import Types
 from multigpu.parts import Parts
 from multigpu.place_locate import read
 from multigpu.rematerialized import computed_once
 from multigpu.replica_scope import ReplicaScope
-from multigpu.send_reduce import Types
 from multigpu.split_merge import count_rows, drop_standby
 from multigpu.state import Updates, may_grow
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.parcels import Types
 from multigpu.place_locate import read, stored_dtype
-from multigpu.send_reduce import Types
 
 SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from multigpu.gradient_notes import GradientNotes, inputs_reached
-from multigpu.send_reduce import Parcel, arrive, pack, unpack
+from multigpu.parcels import Parcel, pack, unpack
+from multigpu.send_reduce import arrive
 from multigpu.split_merge import drop_standby
 
 

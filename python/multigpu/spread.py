@@ -10,12 +10,13 @@ from multigpu.batch import Batch, flatten_composites
 from multigpu.gradient_notes import GradientNotes
 from multigpu.growth import merge_losses
 from multigpu.layout import Layout, Result
+from multigpu.parcels import Types, parcels_of, unpack
 from multigpu.parts import Parts
 from multigpu.place_locate import read
 from multigpu.plan import Plan
 from multigpu.replica import Replica
 from multigpu.run import Run
-from multigpu.send_reduce import Types, parcels_of, send, send_once, unpack
+from multigpu.send_reduce import send, send_once
 from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
 
 
@@ -46,7 +47,7 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool) -> Merged:
     function = replica if eager else replica.trace([*map(read, parts.weights), *inputs[0]])
     types = {} if eager else replica.types  # unknown before the template was run
     parcels = parcels_of(parts.weights, types)
-    buffers = send(parts.weights, parcels, len(plan.devices), notes)
+    buffers = send(parts.weights, parcels, plan.devices, notes)
     results = []
     for number, device in enumerate(plan.devices):
         run = Run(

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, storage
-from multigpu.send_reduce import PARCEL_BYTES
 
 
 class Tables:
