@@ -336,7 +336,7 @@ def train_on_slices(template: keras.Model, x: np.ndarray, y: np.ndarray, num_sli
     total = [np.zeros_like(value) for value in before]
     with tf.GradientTape() as tape:
         outputs = []
-        for rows in np.array_split(x, num_slices):
+        for rows in filter(len, np.array_split(x, num_slices)):  # 7 rows on 8 devices leave one without any
             outputs.append(template(rows, training=True))
             total = [t + len(rows) * variable.numpy() for t, variable in zip(total, state, strict=True)]
             for variable, value in zip(state, before, strict=True):
@@ -350,7 +350,7 @@ def train_on_slices(template: keras.Model, x: np.ndarray, y: np.ndarray, num_sli
     return float(loss)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4])
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
 def test_convolution_with_normalization_equals_slices_by_hand(gpus):
     x, y = random_rows(ROWS, 5, 5, 1), random_rows(ROWS, 2)
 
