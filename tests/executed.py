@@ -14,6 +14,7 @@ class Executed(NamedTuple):
     ops: dict[str, Counter]  # type of op → device → how many
     transfers: Counter  # (from, to) → how many tensors
     transfers_of: Counter  # type → how many tensors
+    graphs: list  # of each function, as optimized, before it was cut into one per device
 
     def devices_of(self, *types: str) -> Counter:
         """How many ops of these types each device ran; a type stands for all whose names contain it."""
@@ -44,7 +45,8 @@ def executed(work: Callable[[], object]) -> Executed:
                     ends = (node.attr[end].s.decode() for end in ("send_device", "recv_device"))
                     transfers[tuple(_short(end) for end in ends)] += 1
                     transfers_of[tf.as_dtype(node.attr["T"].type)] += 1
-    return Executed(ops, transfers, transfers_of)
+    graphs = [function.post_optimization_graph for function in metadata.function_graphs]
+    return Executed(ops, transfers, transfers_of, graphs)
 
 
 def _short(device: str) -> str:

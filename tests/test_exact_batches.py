@@ -30,6 +30,15 @@ def test_batches_of_one_row_less_than_there_are_devices(gpus):
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=gpus - 1)
 
 
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), ("float64", "F")])
+def test_arrays_as_r_sends_them(dtype, order, gpus):
+    """R keeps numbers in float64, columns first."""
+    x, y = (np.asarray(rows, dtype, order=order) for rows in (random_rows(65, 3), random_rows(65, 2)))
+    assert x.flags.f_contiguous == (order == "F")
+    assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=24)
+
+
 @pytest.mark.parametrize("gpus", [3, 8])
 def test_batch_normalization_of_one_row_is_finite(gpus):
     """A replica that stands by works on a copy of a row, and leaves no trace in the statistics."""

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from equality import assert_same_numbers, mean_squared, random_rows, train
+from equality import assert_same_numbers, mean_squared, random_rows
 from executed import executed
 from hypothesis import given
 from hypothesis import strategies as st
+from twins import assert_same
 
 from multigpu import bring_home, multi_gpu_model
 from multigpu.owners import balance, slots_of
@@ -147,14 +148,79 @@ def test_models_that_share_moved_layers_still_work():
     np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), rtol=1e-5)
 
 
-def test_freezing_after_the_move_trains_as_on_one_device():
+PREPARED = {
+    "compiled": lambda model: None,
+    "with an optimizer that is built": lambda model: model.optimizer.build(model.trainable_variables),
+    "trained": lambda model: model.fit(X, Y, batch_size=8, verbose=0, shuffle=False),
+}
+
+
+@pytest.mark.parametrize("prepare", PREPARED)
+@pytest.mark.parametrize("gpus", [3, 8])
+def test_a_template_that_was_compiled_before_the_move_trains_as_on_one_device(prepare, gpus):
     def build():
         template = wide_net_without_statistics()
-        template.layers[1].trainable = False
+        template.compile(keras.optimizers.Adam(0.01), "mse")
+        PREPARED[prepare](template)
         return template
 
-    numbers = [train(build, X, Y, compile=mean_squared, gpus=gpus)[1] for gpus in (None, 3)]
+    (one, template), numbers = zip(*(further(build, n) for n in (None, gpus)), strict=True)
     assert_same_numbers(numbers[1], numbers[0], rtol=1e-4, atol=1e-5)
+    pairs = slots_of(template.optimizer, template.trainable_weights)
+    assert len(pairs) == 2 * len(one.trainable_weights)
+    assert all(locate(slot) == locate(weight) for slot, weight in pairs)
+
+
+def further(build, gpus):
+    """A compiled template, and its numbers after training it on one device or several, without compiling anew."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    template = build()
+    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    history = model.fit(X, Y, batch_size=8, verbose=0, shuffle=False, epochs=2).history
+    kept = [*template.variables, *template.optimizer.variables]
+    numbers = {f"{position} {variable.name}": variable.numpy() for position, variable in enumerate(kept)}
+    return template, {**numbers, "loss": np.array(history["loss"])}
+
+
+def test_owners_stay_the_same_through_compile_and_training():
+    template = wide_net()
+    parallel = multi_gpu_model(template, gpus=DEVICES)
+    before = [locate(variable) for variable in template.variables]
+    assert set(before) == set(DEVICES)
+    for model in (parallel, template, parallel):
+        model.compile("adam", "mse")
+        parallel.fit(X, Y, batch_size=10, verbose=0) if model is parallel else None
+        assert [locate(variable) for variable in template.variables] == before
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+def test_freezing_after_the_move_trains_as_on_one_device(gpus):
+    def compiled(model):
+        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.1), "mse")
+        return model
+
+    def phases(gpus):
+        """Trained whole, with a layer frozen, with it thawed and another frozen."""
+        keras.utils.set_random_seed(0)
+        template = wide_net_without_statistics()
+        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        seen = []
+        for frozen in (None, 1, 2):
+            for number, layer in enumerate(template.layers):
+                layer.trainable = number != frozen
+            history = compiled(model).fit(X, Y, batch_size=8, verbose=0, shuffle=False).history
+            seen.append([history, template.get_weights(), [slot.numpy() for slot in template.optimizer.variables]])
+        return template, seen
+
+    _, one = phases(None)
+    template, several = phases(gpus)
+    assert_same(several, one)
+    first, second, third = (weights for _, weights, _ in several)
+    np.testing.assert_array_equal(second[2], first[2])  # the kernel of layer 1
+    np.testing.assert_array_equal(third[4], second[4])  # the kernel of layer 2
+    pairs = slots_of(template.optimizer, template.trainable_weights)
+    assert all(locate(slot) == locate(weight) for slot, weight in pairs)
 
 
 @pytest.mark.parametrize("ask", [lambda parallel: parallel, lambda parallel: parallel.template])

@@ -11,6 +11,12 @@ from multigpu import multi_gpu_model
 
 X, Y = dense_data()
 
+# Numbers on every count of devices are compared in test_exact_batches.py. Here, where models are looked at, frozen and
+# nested between calls, training meets every count, and the rest 3 and 8: slices of 3, 3 and 2 rows, and two devices
+# without a row of the last batch.
+every_count = pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+uneven_counts = pytest.mark.parametrize("gpus", [3, 8])
+
 
 def fit(model, epochs=2, **kwargs):
     return model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, **kwargs).history
@@ -30,15 +36,17 @@ class Recorder(keras.callbacks.Callback):
 # One copy of the weights --------------------------------------------------------------------------------------------
 
 
-def test_after_fit_the_template_has_the_trained_weights():
-    one, parallel = make_twins(dense_net)
+@every_count
+def test_after_fit_the_template_has_the_trained_weights(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     fit(one)
     fit(parallel)
     assert_same_weights(parallel.template, one)
 
 
-def test_inside_a_callback_the_template_has_the_trained_weights():
-    one, parallel = make_twins(dense_net)
+@uneven_counts
+def test_inside_a_callback_the_template_has_the_trained_weights(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     recorders = [Recorder(one), Recorder(parallel.template)]
     fit(one, callbacks=[recorders[0]])
     fit(parallel, callbacks=[recorders[1]])
@@ -46,30 +54,33 @@ def test_inside_a_callback_the_template_has_the_trained_weights():
     assert_same(recorders[1].seen, recorders[0].seen)
 
 
-def test_weights_set_inside_a_callback_are_those_of_the_next_batch():
+@uneven_counts
+def test_weights_set_inside_a_callback_are_those_of_the_next_batch(gpus):
     class Reset(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             self.model.set_weights([0.9 * weight for weight in self.model.get_weights()])
 
-    one, parallel = make_twins(dense_net)
+    one, parallel = make_twins(dense_net, gpus)
     assert_same(fit(parallel, callbacks=[Reset()]), fit(one, callbacks=[Reset()]))
     assert_same_weights(parallel.template, one)
 
 
-def test_early_stopping_restores_the_best_weights_of_the_template():
+@uneven_counts
+def test_early_stopping_restores_the_best_weights_of_the_template(gpus):
     def stop():
         return keras.callbacks.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
 
-    one, parallel = make_twins(dense_net)
+    one, parallel = make_twins(dense_net, gpus)
     assert_same(fit(parallel, 9, callbacks=[stop()]), fit(one, 9, callbacks=[stop()]))
     assert_same_weights(parallel.template, one)
 
 
-def test_a_learning_rate_set_in_a_callback_is_honoured():
+@uneven_counts
+def test_a_learning_rate_set_in_a_callback_is_honoured(gpus):
     def schedule():
         return keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
 
-    one, parallel = make_twins(dense_net)
+    one, parallel = make_twins(dense_net, gpus)
     fit(one, callbacks=[schedule()])
     fit(parallel, callbacks=[schedule()])
     assert_same_weights(parallel.template, one)
@@ -83,16 +94,18 @@ def test_the_optimizer_is_one_object():
     assert parallel.template.compiled
 
 
-def test_training_goes_on_on_one_device_and_back_again():
-    one, parallel = make_twins(dense_net)
+@uneven_counts
+def test_training_goes_on_on_one_device_and_back_again(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     for model in (parallel, parallel.template, parallel):
         assert_same(fit(model), fit(one))
         assert int(parallel.optimizer.iterations) == int(one.optimizer.iterations)
     assert_same_weights(parallel.template, one)
 
 
-def test_two_parallel_models_of_one_template_train_the_same_weights():
-    one, parallel = make_twins(dense_net, gpus=2)
+@uneven_counts
+def test_two_parallel_models_of_one_template_train_the_same_weights(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     other = multi_gpu_model(parallel.template, gpus=[5, 6, 7])
     for model in (parallel, other):
         assert_same(fit(model), fit(one))
@@ -107,8 +120,9 @@ def compiled(model):
     return model
 
 
-def test_layers_frozen_before_compile_stay_as_they_are():
-    one, parallel = make_twins(dense_net)
+@uneven_counts
+def test_layers_frozen_before_compile_stay_as_they_are(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     before = one.layers[0].get_weights()
     for model in (one, parallel):
         model.layers[0].trainable = False
@@ -117,9 +131,10 @@ def test_layers_frozen_before_compile_stay_as_they_are():
     assert_same(parallel.layers[0].get_weights(), before)
 
 
+@uneven_counts
 @pytest.mark.parametrize("through", [lambda p: p, lambda p: p.template], ids=["parallel", "template"])
-def test_layers_frozen_after_a_first_fit_stay_as_they_are(through):
-    one, parallel = make_twins(dense_net)
+def test_layers_frozen_after_a_first_fit_stay_as_they_are(through, gpus):
+    one, parallel = make_twins(dense_net, gpus)
     fit(one)
     fit(parallel)
     before = one.layers[0].get_weights()
@@ -131,8 +146,9 @@ def test_layers_frozen_after_a_first_fit_stay_as_they_are(through):
     assert_same(parallel.layers[0].get_weights(), before)
 
 
-def test_layers_thawed_after_a_first_fit_are_trained():
-    one, parallel = make_twins(dense_net)
+@uneven_counts
+def test_layers_thawed_after_a_first_fit_are_trained(gpus):
+    one, parallel = make_twins(dense_net, gpus)
     for model in (one, parallel):
         model.layers[0].trainable = False
         fit(compiled(model))
@@ -188,20 +204,22 @@ def train_gan(make, discriminator, gan, steps=4):
     return losses
 
 
-def test_two_parallel_models_that_share_layers_train_as_a_gan_on_one_device():
+@uneven_counts
+def test_two_parallel_models_that_share_layers_train_as_a_gan_on_one_device(gpus):
     one = make_gan(lambda model: model)
-    spread = make_gan(lambda model: multi_gpu_model(model, gpus=3))
+    spread = make_gan(lambda model: multi_gpu_model(model, gpus=gpus))
     spread[2].set_weights(one[2].get_weights())
     assert_same(train_gan(*spread), train_gan(*one))
     assert_same_weights(spread[0], one[0])
     assert_same_weights(spread[1], one[1])
 
 
-def test_a_parallel_model_is_a_layer_of_a_functional_model():
+@uneven_counts
+def test_a_parallel_model_is_a_layer_of_a_functional_model(gpus):
     one, template = critic(), critic()
     template.set_weights(one.get_weights())
     x = keras.Input((5,))
-    outer = keras.Model(x, ops.sigmoid(multi_gpu_model(template, gpus=3)(x)))
+    outer = keras.Model(x, ops.sigmoid(multi_gpu_model(template, gpus=gpus)(x)))
     outer.compile(keras.optimizers.SGD(0.1), "mse")
     x = keras.Input((5,))
     plain = keras.Model(x, ops.sigmoid(one(x)))
@@ -210,7 +228,8 @@ def test_a_parallel_model_is_a_layer_of_a_functional_model():
     assert_same_weights(template, one)
 
 
-def test_a_parallel_model_is_a_part_of_a_subclassed_model():
+@uneven_counts
+def test_a_parallel_model_is_a_part_of_a_subclassed_model(gpus):
     class Outer(keras.Model):
         def __init__(self, part):
             super().__init__()
@@ -221,7 +240,7 @@ def test_a_parallel_model_is_a_part_of_a_subclassed_model():
 
     one, template = critic(), critic()
     template.set_weights(one.get_weights())
-    outers = [Outer(one), Outer(multi_gpu_model(template, gpus=3))]
+    outers = [Outer(one), Outer(multi_gpu_model(template, gpus=gpus))]
     histories = []
     for outer in outers:
         outer.compile(keras.optimizers.SGD(0.1), "mse")
@@ -241,10 +260,10 @@ def gradient_of_input(model, x):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "function"])
-@pytest.mark.parametrize("num_rows", [7, 1])
-def test_gradients_flow_to_the_inputs(wrap, num_rows):
+@pytest.mark.parametrize(("num_rows", "gpus"), [(7, 2), (7, 3), (7, 4), (7, 8), (1, 3)])
+def test_gradients_flow_to_the_inputs(wrap, num_rows, gpus):
     x = tf.constant(X[:num_rows])
-    assert_same(*(wrap(lambda x, m=model: gradient_of_input(m, x))(x) for model in make_twins(critic)))
+    assert_same(*(wrap(lambda x, m=model: gradient_of_input(m, x))(x) for model in make_twins(critic, gpus)))
 
 
 def penalty_step(model, x):
@@ -257,10 +276,10 @@ def penalty_step(model, x):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "function"])
-@pytest.mark.parametrize("num_rows", [7, 2, 1])
-def test_a_gradient_penalty_equals_that_of_one_device(wrap, num_rows):
+@pytest.mark.parametrize(("num_rows", "gpus"), [(7, 2), (7, 3), (7, 4), (7, 8), (2, 3), (1, 3), (1, 8)])
+def test_a_gradient_penalty_equals_that_of_one_device(wrap, num_rows, gpus):
     x = tf.constant(X[:num_rows])
-    assert_same(*(wrap(lambda x, m=model: penalty_step(m, x))(x) for model in make_twins(critic)))
+    assert_same(*(wrap(lambda x, m=model: penalty_step(m, x))(x) for model in make_twins(critic, gpus)))
 
 
 class Wgan(keras.Model):
@@ -293,8 +312,9 @@ class Wgan(keras.Model):
         optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
 
 
-def test_parallel_parts_of_a_wgan_with_gradient_penalty_train_as_on_one_device():
-    critics, generators = make_twins(critic), make_twins(generator)
+@uneven_counts
+def test_parallel_parts_of_a_wgan_with_gradient_penalty_train_as_on_one_device(gpus):
+    critics, generators = make_twins(critic, gpus), make_twins(generator, gpus)
     histories = []
     for parts in zip(critics, generators, strict=True):
         model = Wgan(*parts)

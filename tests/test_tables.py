@@ -92,6 +92,78 @@ def test_optimizers_that_take_rows_give_the_numbers_of_one_device(compile):
     assert_same_training(one_table, X, Y, compile=compile, gpus=3)
 
 
+# Every optimizer of Keras takes the rows of a gradient, and makes what it will of them.
+OPTIMIZERS = [
+    kind
+    for kind in vars(keras.optimizers).values()
+    if isinstance(kind, type)
+    and issubclass(kind, keras.optimizers.Optimizer)
+    and kind is not keras.optimizers.Optimizer
+]
+ARGUMENTS = {
+    keras.optimizers.LossScaleOptimizer: lambda: [keras.optimizers.SGD(0.1)],
+    keras.optimizers.MultiOptimizer: lambda: [keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1))],
+}
+
+
+def made(kind):
+    return kind(*ARGUMENTS.get(kind, list)())
+
+
+def rising():
+    """A table and weights of one sign, so that no gradient is near zero where targets are far above the outputs.
+
+    Optimizers that divide a gradient by its size would turn its rounding error into a whole step.
+    """
+    above_zero = keras.initializers.RandomUniform(0.2, 0.8)
+    inputs = keras.Input((6,), dtype="int32")
+    x = layers.Flatten()(layers.Embedding(50, 4, embeddings_initializer=above_zero, name="table")(inputs))
+    return keras.Model(inputs, layers.Dense(1, kernel_initializer=above_zero)(x))
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["looked up by its owner", "sent"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_every_optimizer_updates_a_table_on_two_devices_as_on_one(kind, is_sent, monkeypatch):
+    monkeypatch.setattr(tables, "PARCEL_BYTES", 1 << 20 if is_sent else 1)
+    templates = []
+
+    def build():
+        templates.append(rising())
+        return templates[-1]
+
+    def compile():  # built beforehand, for the sake of those of which Keras loses something when a trace builds them
+        optimizer = made(kind)
+        optimizer.build(templates[-1].trainable_variables)
+        return {"optimizer": optimizer, "loss": "mse"}
+
+    assert_same_training(build, X, np.full((len(X), 1), 20, "float32"), compile=compile, gpus=2)
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in OPTIMIZERS if k is not keras.optimizers.ScheduleFreeAdamW], ids=lambda kind: kind.__name__
+)
+def test_no_array_of_a_tables_size_moves_or_is_made_where_one_device_makes_none(kind):
+    runs = []
+    for gpus in (None, 2):
+        keras.utils.clear_session()
+        template = rising()
+        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        model.compile(made(kind), "mse")
+        runs.append(executed(lambda model=model: model.fit(X, Y[:, :1], batch_size=7, verbose=0)))
+    one, several = runs
+    assert several.makers_of(50, 4) <= one.makers_of(50, 4)
+    assert not [c for c in several.crossings() if c.shape == (50, 4)]
+
+
+def test_optimizers_without_momentum_make_no_array_of_the_tables_size():
+    template = rising()
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(keras.optimizers.SGD(), "mse")
+    run = executed(lambda: parallel.fit(X, Y[:, :1], batch_size=7, verbose=0))
+    assert not run.makers_of(50, 4)
+    assert run.makers_of(24, 1)  # the other kernel, for a test of the test
+
+
 def test_a_regularised_table_trains_as_on_one_device():
     build = lambda: one_table(embeddings_regularizer="l2")  # noqa: E731  # it is built twice
     assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD), gpus=3)

@@ -37,6 +37,17 @@ def test_fit_traces_template_and_step_once_with_metrics_and_an_uneven_last_batch
     assert len(steps) == 1
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_uneven_last_batch_is_no_reason_to_trace_again_in_later_epochs(parallel, jit_compile):
+    """21 rows in batches of 8: every epoch ends with 5, which leave three devices without a row."""
+    parallel.compile("sgd", "mse", jit_compile=jit_compile)
+    parallel.fit(X, Y, batch_size=8, verbose=0)
+    first = CountsItsTraces.traces
+    assert first > 0
+    parallel.fit(X, Y, batch_size=8, epochs=2, verbose=0)
+    assert CountsItsTraces.traces == first
+
+
 def test_calls_outside_of_any_function_are_traced_once(parallel):
     for _ in range(3):
         parallel(X)

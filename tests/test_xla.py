@@ -1,0 +1,41 @@
+"""XLA compiles a replica once per shape of its slice, however many epochs there are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TRAIN = """
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import multigpu
+
+multigpu.simulate_gpus(3)
+template = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(2)])
+parallel = multigpu.multi_gpu_model(template, gpus=3)
+parallel.compile("sgd", "mse", jit_compile=True)
+for _ in range(3):
+    parallel.fit(np.ones((21, 4)), np.ones((21, 2)), batch_size=8, verbose=0)
+    print("programs", len(list(Path(sys.argv[1]).glob("*before_optimizations.txt"))))
+"""
+
+
+def test_an_uneven_last_batch_is_compiled_in_the_first_epoch_only(tmp_path):
+    """XLA writes what it compiles into a folder, if it is told before it starts: hence a process of its own."""
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    run = subprocess.run(
+        [sys.executable, "-c", TRAIN, tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path.cwd(),
+    )
+    counts = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("programs")]
+    assert len(counts) == 3
+    assert 0 < counts[0] == counts[1] == counts[2]
