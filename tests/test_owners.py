@@ -194,7 +194,7 @@ def test_owners_stay_the_same_through_compile_and_training():
         assert [locate(variable) for variable in template.variables] == before
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", [3, 8])
 def test_freezing_after_the_move_trains_as_on_one_device(gpus):
     def compiled(model):
         model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.1), "mse")
