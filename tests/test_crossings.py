@@ -6,6 +6,7 @@ from collections import Counter
 import keras
 import pytest
 import tensorflow as tf
+from crossings import crossings
 from equality import random_rows
 from executed import executed
 from keras import layers, optimizers
@@ -41,7 +42,7 @@ def step_of(template, optimizer="sgd", **arguments):
 
 def arrays_between(run, start, end):
     """Shapes of what went from one device to another, scalars aside."""
-    ends = [c for c in run.crossings() if c.shape != () and (c.start, c.end) == (start, end)]
+    ends = [c for c in crossings(run) if c.shape != () and (c.start, c.end) == (start, end)]
     return sorted(c.shape for c in ends)
 
 
@@ -64,14 +65,14 @@ def test_a_step_sends_slices_and_the_gradients_of_their_outputs():
 @pytest.mark.parametrize("cpu_merge", [True, False])
 def test_no_device_receives_the_whole_batch(cpu_merge):
     _, run = step_of(net(), cpu_merge=cpu_merge)
-    assert all(c.shape[0] < 10 for c in run.crossings() if c.shape and c.shape[1:] == (6,))
+    assert all(c.shape[0] < 10 for c in crossings(run) if c.shape and c.shape[1:] == (6,))
     # The loss is taken where outputs are merged: only there do targets go.
-    assert [c.end for c in run.crossings() if c.shape == (10, 2)] == ([] if cpu_merge else ["CPU:1"])
+    assert [c.end for c in crossings(run) if c.shape == (10, 2)] == ([] if cpu_merge else ["CPU:1"])
 
 
 def test_weights_and_gradients_move_the_bytes_that_the_overview_tells():
     parallel, run = step_of(net())
-    between = [c for c in run.crossings() if {c.start, c.end} <= set(DEVICES)]
+    between = [c for c in crossings(run) if {c.start, c.end} <= set(DEVICES)]
     for row in parallel.overview():
         assert row.received == sum(c.num_bytes for c in between if c.end == row.device)
         assert row.sent == sum(c.num_bytes for c in between if c.start == row.device)
@@ -83,7 +84,7 @@ def test_a_frozen_weight_is_sent_and_has_no_gradient():
         layer.trainable = False
     trained = sum(math.prod(weight.shape) for weight in template.trainable_weights)
     _, run = step_of(template)
-    between = sum(c.num_bytes for c in run.crossings() if {c.start, c.end} <= set(DEVICES))
+    between = sum(c.num_bytes for c in crossings(run) if {c.start, c.end} <= set(DEVICES))
     assert between == 4 * (len(DEVICES) - 1) * (template.count_params() + trained)
 
 
@@ -122,7 +123,7 @@ UPDATES = {
 
 def arrays_moved(run):
     """All that crossed but scalars, and the step counter, whose shape a graph does not always tell."""
-    return Counter((c.start, c.end, c.shape, c.dtype) for c in run.crossings() if c.shape != () and c.dtype != "int32")
+    return Counter((c.start, c.end, c.shape, c.dtype) for c in crossings(run) if c.shape != () and c.dtype != "int32")
 
 
 @pytest.mark.parametrize("update", UPDATES)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from crossings import crossings, makers_of
 from equality import assert_same_training, random_ids, random_rows
 from executed import executed
 from keras import layers, ops
@@ -151,8 +152,8 @@ def test_no_array_of_a_tables_size_moves_or_is_made_where_one_device_makes_none(
         model.compile(made(kind), "mse")
         runs.append(executed(lambda model=model: model.fit(X, Y[:, :1], batch_size=7, verbose=0)))
     one, several = runs
-    assert several.makers_of(50, 4) <= one.makers_of(50, 4)
-    assert not [c for c in several.crossings() if c.shape == (50, 4)]
+    assert makers_of(several, 50, 4) <= makers_of(one, 50, 4)
+    assert not [c for c in crossings(several) if c.shape == (50, 4)]
 
 
 def test_optimizers_without_momentum_make_no_array_of_the_tables_size():
@@ -160,8 +161,8 @@ def test_optimizers_without_momentum_make_no_array_of_the_tables_size():
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(keras.optimizers.SGD(), "mse")
     run = executed(lambda: parallel.fit(X, Y[:, :1], batch_size=7, verbose=0))
-    assert not run.makers_of(50, 4)
-    assert run.makers_of(24, 1)  # the other kernel, for a test of the test
+    assert not makers_of(run, 50, 4)
+    assert makers_of(run, 24, 1)  # the other kernel, for a test of the test
 
 
 def test_a_regularised_table_trains_as_on_one_device():
