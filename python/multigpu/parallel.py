@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from multigpu.call import SpreadCall
+from multigpu.files import saving
 from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
@@ -196,17 +197,17 @@ class ParallelModel(keras.Model):
 
     # Files: always the template's -----------------------------------------------------------------------------------
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the template: a plain file, which Keras loads without this package."""
-        self.template.save(*args, **kwargs)
+    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
+        """Saves the template: a plain file, written whole, which Keras loads without this package."""
+        saving.save(self.template, filepath, overwrite, zipped, **kwargs)
 
-    def save_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the template's weights."""
-        self.template.save_weights(*args, **kwargs)
+    def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
+        """Saves the template's weights, and the state of the optimizer."""
+        saving.save_weights(self.template, filepath, overwrite, max_shard_size)
 
-    def load_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Loads weights into the template, from any file that the template takes."""
-        self.template.load_weights(*args, **kwargs)
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Loads weights into the template, from any file that the template takes. On an error, nothing is changed."""
+        saving.load_weights(self.template, filepath, skip_mismatch, **kwargs)
 
     def export(self, *args: Any, **kwargs: Any) -> None:
         """Exports the template for serving."""
