@@ -39,7 +39,7 @@ def model_from_legacy_config(
     objects = keras.saving.custom_object_scope(custom_objects or {})
     try:
         with scopes[0], scopes[1], objects, _variables_of_at_most(num_elements + SPARE_ELEMENTS):
-            decoded = json_utils.decode(json.dumps(config))
+            decoded = json_utils.decode(json.dumps(with_input_layers(config)))
             return saving_utils.model_from_config(decoded, custom_objects=keras.saving.get_custom_objects())
     except Exception as error:
         raise ValueError(
@@ -53,6 +53,32 @@ def holds_code(config: Any) -> bool:
     if isinstance(config, dict):
         return config.get("class_name") in CODE or any(map(holds_code, config.values()))
     return isinstance(config, list) and any(map(holds_code, config))
+
+
+def with_input_layers(config: Any) -> Any:
+    """The configuration with the input of each Sequential in a layer of its own: Keras 2 had it in the first layer."""
+    if isinstance(config, list):
+        return [with_input_layers(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: with_input_layers(each) for name, each in config.items()}
+    if config.get("class_name") != "Sequential":
+        return config
+    inner = config["config"] if isinstance(config.get("config"), dict) else {"layers": config.get("config")}
+    layers = inner.get("layers")
+    if not isinstance(layers, list) or not all(isinstance(each, dict) for each in layers):
+        return config
+    shapes = [
+        _own_config(each).pop("batch_input_shape", None) for each in layers if each.get("class_name") != "InputLayer"
+    ]
+    if len(shapes) == len(layers) and shapes and shapes[0] is not None:
+        shape, dtype = shapes[0], _own_config(layers[0]).get("dtype", "float32")
+        layers = [{"class_name": "InputLayer", "config": {"batch_input_shape": shape, "dtype": dtype}}, *layers]
+    return {**config, "config": {**inner, "layers": layers}}
+
+
+def _own_config(layer: dict[str, Any]) -> dict[str, Any]:
+    return layer["config"] if isinstance(layer.get("config"), dict) else {}
 
 
 def _variables_of_at_most(num_elements: int) -> Any:
