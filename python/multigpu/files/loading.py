@@ -125,7 +125,7 @@ def find_pairs(
     name = nested_template(layers)
     if name is not None and is_wrapped_for(layers, model):
         say_unwrapped(group.file, filepath, name)
-        parts = [(saved_order(model), layers[name], f"the template, which the file has in layer {name!r},")]
+        parts = [(saved_order(model), layers[name], f"the template (layer {name!r} in the file)")]
     elif by_name:
         parts = _parts_by_name(layers, model)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 import h5py
 import keras
 
-from multigpu.files.listed_weights import Listed, without_counter
+from multigpu.files.listed_weights import Listed
 from multigpu.files.pointed_warning import warn
 
 LAMBDA = re.compile(r"lambda(_\d+)?$")
@@ -23,9 +23,10 @@ def nested_template(layers: dict[str, list[Listed]]) -> str | None:
 
 
 def is_wrapped_for(layers: dict[str, list[Listed]], model: keras.Model) -> bool:
-    """Whether a file is of an old parallel model while the model is not: one may have such layers of its own."""
-    own = {without_counter(layer.name) for layer in model.layers}
-    return nested_template(layers) is not None and not {without_counter(name) for name in layers} <= own
+    """Whether a file is of an old parallel model, and the model no model of that structure itself."""
+    num_lambdas = sum(isinstance(layer, keras.layers.Lambda) for layer in model.layers)
+    num_with_weights = sum(bool(layer.weights) for layer in model.layers)
+    return nested_template(layers) is not None and not (num_lambdas >= 2 and num_with_weights == 1)
 
 
 def nested_config(config: dict[str, Any], name: str | None) -> dict[str, Any] | None:

@@ -70,10 +70,10 @@ def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
     """The optimizer. Keras 2 put a word before its class, and wrote arguments that Keras 3 does not know."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
     known = getattr(keras.optimizers, name, None)
-    if not inspect.isclass(known) or name == config["class_name"]:
+    if not inspect.isclass(known) or not isinstance(config.get("config"), dict):
         return keras.optimizers.deserialize(config)
     takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
-    arguments = {key: value for key, value in config["config"].items() if key in takes}
+    arguments = {key: value for key, value in config["config"].items() if key in takes or (key == "decay" and value)}
     return keras.optimizers.deserialize({"class_name": name, "config": arguments})
 
 
