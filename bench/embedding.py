@@ -8,13 +8,12 @@ it, tell that apart. Run `python bench/embedding.py`.
 import time
 from collections.abc import Callable, Iterator
 
-from process import in_own_process, in_turn, markdown, run_script
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 import multigpu
+from process import in_own_process, in_turn, markdown, run_script
 
 BATCH_SIZE, STEPS, ROUNDS, WORDS, UNITS = 256, 20, 15, 20, 64
 SMALL, LARGE = 10_000, 1_000_000

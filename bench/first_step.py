@@ -9,10 +9,10 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from process import in_own_process, markdown, run_script
-
 import keras
+
 import multigpu
+from process import in_own_process, markdown, run_script
 from ways import make
 from works import WORKS
 

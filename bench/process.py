@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the reader of executed graphs is
 
 import tensorflow as tf
 
 
-def in_own_process(script: str, **arguments: object) -> dict:
+def in_own_process(script: str, environment: Mapping[str, str] | None = None, **arguments: object) -> dict:
     """What the script's `measure(**arguments)` gives in a fresh process."""
     command = [sys.executable, script, "--worker", json.dumps(arguments)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    env = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **(environment or {})}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         raise RuntimeError(f"{Path(script).name} {arguments}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -7,11 +7,10 @@ the process's CPU seconds, so that a busy machine counts less. Run it with `pyth
 import time
 from collections.abc import Callable, Iterator
 
-from process import in_own_process, in_turn, markdown, run_script
-
 import multigpu
+from process import in_own_process, in_turn, markdown, run_script
 from ways import WAYS, make
-from works import WORKS
+from works import WORKS, Work
 
 ROUNDS = 5
 REPLICAS = (2, 4, 8)
@@ -20,13 +19,13 @@ REPLICAS = (2, 4, 8)
 def measure(work: str, num_replicas: int, rounds: int = ROUNDS) -> dict[str, float]:
     """Median CPU milliseconds per step of each way."""
     multigpu.simulate_gpus(num_replicas)
-    return step_times(work, WAYS, rounds, time.process_time)
+    return step_times(WORKS[work], WAYS, rounds, time.process_time)
 
 
-def step_times(work: str, ways: tuple[str, ...], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+def step_times(work: Work, ways: tuple[str, ...], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Median milliseconds per step of `fit`, by a clock, of the ways in turn."""
-    batches, steps = WORKS[work].batches(), WORKS[work].steps
-    models = {way: make(way, WORKS[work]) for way in ways}
+    batches, steps = work.batches(), work.steps
+    models = {way: make(way, work) for way in ways}
 
     def milliseconds(way: str) -> float:
         begin = clock()

@@ -9,41 +9,45 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from process import in_own_process, markdown, run_script
-
 import keras
+
 import multigpu
-from executed import Transfer, executed
 from multigpu import send_reduce
+from process import in_own_process, markdown, run_script
 from ways import make
 from works import WORKS
 
 CASES = [(work, n) for work in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
 PARCELS = {"256 kB": 1 << 18, "1 MB": 1 << 20, "4 MB": 1 << 22, "16 MB": 1 << 24}
 STEPS = 5
+ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "0"}  # see `Executed.sent`
 
 
 def measure(
     work: str, num_replicas: int, way: str = "multigpu", parcel: int = send_reduce.PARCEL_BYTES
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
+    from executed import executed  # of the tests, which `process` puts on the path
+
     multigpu.simulate_gpus(num_replicas)
     send_reduce.PARCEL_BYTES = parcel
     model = make(way, WORKS[work], keras.optimizers.Adam())
-    x, y = WORKS[work].arrays(1)
+    batches = WORKS[work].batches(1)
     begin = time.perf_counter()
-    sent = executed(lambda: model.train_on_batch(x, y)).sent()
+    sent = executed(lambda: model.fit(batches, verbose=0)).sent()
     first = time.perf_counter() - begin
     steps = []
     for _ in range(STEPS):
         begin = time.process_time()
-        model.train_on_batch(x, y)
+        model.fit(batches, verbose=0)
         steps.append(time.process_time() - begin)
-    weights = sum(variable.value.dtype.size * variable.value.shape.num_elements() for variable in model.trainable_weights)
+    weights = sum(
+        variable.value.dtype.size * variable.value.shape.num_elements() for variable in model.trainable_weights
+    )
     return {**count(sent, weights, multigpu.available_gpus()), "first": first, "step": statistics.median(steps)}
 
 
-def count(sent: list[Transfer], weights: int, devices: list[str]) -> dict[str, float]:
+def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
     """Bytes of weights and gradients against those of a ring, transfers of them in and out, and scalars, per device."""
     packed = [transfer for transfer in sent if transfer.shape and transfer.num_bytes]
     moved, numbers = Counter(), Counter()
@@ -63,25 +67,33 @@ def count(sent: list[Transfer], weights: int, devices: list[str]) -> dict[str, f
 
 
 def rows() -> Iterator[dict]:
+    shipped = f"{send_reduce.PARCEL_BYTES / (1 << 20):g} MB"
     for work, num_replicas in CASES:
         for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
-            counted = in_own_process(__file__, work=work, num_replicas=num_replicas, way=way)
-            yield {"work": work, "N": num_replicas, "way": way, "parcel": "1 MB", **counted}
+            counted = in_own_process(__file__, ENVIRONMENT, work=work, num_replicas=num_replicas, way=way)
+            yield {"work": work, "N": num_replicas, "way": way, "parcel": "as shipped", "size": shipped, **counted}
     for name, parcel in PARCELS.items():
-        if parcel != send_reduce.PARCEL_BYTES:
-            counted = in_own_process(__file__, work="Xception", num_replicas=8, parcel=parcel)
-            yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": name, **counted}
+        if parcel != send_reduce.PARCEL_BYTES:  # which is measured already
+            counted = in_own_process(__file__, ENVIRONMENT, work="Xception", num_replicas=8, parcel=parcel)
+            yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": name, "size": name, **counted}
 
 
 def table(rows: list[dict]) -> str:
     head = ["work", "way", "N", "parcels", "bytes ÷ ring, mean of devices", "the device with most"]
-    head += ["transfers in + out", "the device with most", "scalars", "of the batch", "CPU s per step", "s to first step"]
+    head += [
+        "transfers in + out",
+        "the device with most",
+        "scalars",
+        "of the batch",
+        "CPU s per step",
+        "s to first step",
+    ]
     lines = []
     for row in rows:
         ratios = [f"{row[name]:.3f}" for name in ("mean", "most")]
         counts = [f"{row[name]:.0f}" for name in ("transfers", "most transfers", "scalars", "of the batch")]
         seconds = [f"{row['step']:.3f}", f"{row['first']:.1f}"]
-        lines.append([row["work"], row["way"], row["N"], row["parcel"], *ratios, *counts, *seconds])
+        lines.append([row["work"], row["way"], row["N"], row["size"], *ratios, *counts, *seconds])
     return markdown(head, lines)
 
 

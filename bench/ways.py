@@ -2,10 +2,10 @@
 
 import keras
 import tensorflow as tf
-from old_algorithm import OldAlgorithm
-from works import Work
 
 import multigpu
+from old_algorithm import OldAlgorithm
+from works import Work
 
 WAYS = ("one device", "multigpu", "MirroredStrategy", "old algorithm")
 

@@ -1,0 +1,83 @@
+"""The plots of `RESULTS.md`, drawn from the measurements."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from first_step import medians
+from ways import WAYS
+
+mpl.use("Agg")
+COLORS = {"one device": "#888888", "multigpu": "#0b6fb8", "MirroredStrategy": "#d1622b", "old algorithm": "#9a7bb5"}
+STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 12}
+
+
+def step_time(rows: list[dict]) -> plt.Figure:
+    """CPU seconds per step over the number of replicas, each way as a line."""
+    works = list(dict.fromkeys(row["work"] for row in rows))
+    figure, axes = plt.subplots(1, len(works), figsize=(10, 4), layout="constrained", squeeze=False)
+    for axis, work in zip(axes[0], works, strict=True):
+        of_work = [row for row in rows if row["work"] == work]
+        for way in WAYS[1:]:
+            ratios = [row["ms"][way] / row["ms"]["one device"] for row in of_work]
+            axis.plot([row["N"] for row in of_work], ratios, "o-", color=COLORS[way], label=way, linewidth=2)
+            axis.annotate(f"{ratios[-1]:.2f}", (of_work[-1]["N"], ratios[-1]), (7, -4), textcoords="offset points")
+        axis.axhline(1, color=COLORS["one device"], linestyle="--", label="one device")
+        axis.set(title=work, xlabel="replicas", xticks=[row["N"] for row in of_work], ylim=(0, None))
+        axis.margins(x=0.15)
+    axes[0][0].set_ylabel("CPU seconds per step ÷ one device")
+    axes[0][0].legend(frameon=False, loc="lower left")
+    return figure
+
+
+def first_step(rows: list[dict]) -> plt.Figure:
+    """Xception with 8 replicas: what the first step takes in time, later ones in CPU, and all in memory, as bars."""
+    found = medians(rows)
+    ways = [way for way in WAYS if way in found]
+    panels = {"first": "seconds to the first step", "step": "CPU seconds per step", "peak": "peak memory, GB"}
+    figure, axes = plt.subplots(1, len(panels), figsize=(10, 3.4), layout="constrained", sharey=True)
+    for axis, (name, title) in zip(axes, panels.items(), strict=True):
+        values = [found[way][name] for way in ways]
+        bars = axis.barh(ways, values, color=[COLORS[way] for way in ways])
+        axis.bar_label(bars, [f"{value:.3g}" for value in values], padding=3)
+        axis.set(title=title, xticks=[], xlim=(0, 1.2 * max(values)))
+        axis.spines["bottom"].set_visible(False)
+    axes[0].invert_yaxis()
+    return figure
+
+
+def parcels(rows: list[dict]) -> plt.Figure:
+    """Xception with 8 replicas: fewer, larger parcels, and what a step takes with them."""
+    sizes = sorted((row for row in rows if row["work"] == "Xception"), key=lambda row: -row["transfers"])
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
+    panels = {"transfers": "transfers per device and step, in + out", "step": "CPU seconds per step"}
+    for axis, (name, title) in zip(axes, panels.items(), strict=True):
+        colors = [COLORS["multigpu" if row["parcel"] == "as shipped" else "one device"] for row in sizes]
+        bars = axis.bar([f"parcels of\n{row['size']}" for row in sizes], [row[name] for row in sizes], color=colors)
+        axis.bar_label(bars, [f"{row[name]:.3g}" for row in sizes], padding=2)
+        axis.set(title=title, yticks=[])
+        axis.spines["left"].set_visible(False)
+    axes[0].axhline(72, color=COLORS["MirroredStrategy"], linestyle="--")
+    axes[0].annotate("must reach: 72", (len(sizes) - 0.5, 72), (0, 4), textcoords="offset points", ha="right")
+    return figure
+
+
+PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
+    "step_time": step_time,
+    "first_step": first_step,
+    "transfers": parcels,
+}
+
+
+def save(name: str, rows: list[dict], folder: Path) -> Path | None:
+    """Draws the plot of a benchmark, if it has one."""
+    if name not in PLOTS or not rows:
+        return None
+    path = folder / f"{name}.png"
+    with plt.rc_context(STYLE):
+        figure = PLOTS[name](rows)
+        figure.savefig(path, dpi=110)
+        plt.close(figure)
+    return path
