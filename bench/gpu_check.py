@@ -43,7 +43,7 @@ def measure(work: str, num_replicas: int, memory: int, scale: int) -> dict:
     scaled = WORKS[work]._replace(batch_size=scale * WORKS[work].batch_size)
     model, batches = make("multigpu", scaled), scaled.batches(2)
     run = executed(lambda: model.fit(batches, verbose=0))
-    devices = [device for device in multigpu.available_gpus()[:num_replicas]]
+    devices = multigpu.available_gpus()[:num_replicas]
     placement = {
         device: {
             "replica ops": run.devices_of(*REPLICA_OPS)[device],

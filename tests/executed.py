@@ -34,12 +34,14 @@ class Executed(NamedTuple):
         return total
 
     def sent(self) -> list[Transfer]:
-        """Every tensor that went from device to device, with its bytes: those of weights do not depend on the batch.
+        """Every tensor that went from device to device in the largest function, the step, with its bytes.
+
+        Those of weights do not depend on the batch, if its size is open: `fit` on a dataset leaves it so.
 
         TensorFlow 2.21 gives a wrong shape to the bias gradient of oneDNN's fused convolution: where convolutions have
         biases, set `TF_ENABLE_ONEDNN_OPTS=0`.
         """
-        return [transfer for parts in self.functions if len(parts) > 1 for transfer in _sent(parts)]
+        return _sent(max(self.functions, key=lambda parts: sum(len(graph.node) for graph in parts)))
 
 
 def executed(work: Callable[[], object]) -> Executed:
