@@ -20,6 +20,13 @@ from works import WORKS
 CASES = [(work, n) for work in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
 PARCELS = {"256 kB": 1 << 18, "1 MB": 1 << 20, "4 MB": 1 << 22, "16 MB": 1 << 24}
 STEPS = 5
+NOTE = """
+
+A ring moves 2·(N−1)/N times the weights in and out of each device. So does the mean of the devices here. A device moves
+more if it owns more than its share, as it must where one weight is larger than that: it is sent to all others. The old
+algorithm moves weights only, since all its gradients are computed on one device, to which activations travel instead.
+CPU seconds here are without oneDNN.
+"""
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "0"}  # see `Executed.sent`
 
 
@@ -94,7 +101,7 @@ def table(rows: list[dict]) -> str:
         counts = [f"{row[name]:.0f}" for name in ("transfers", "most transfers", "scalars", "of the batch")]
         seconds = [f"{row['step']:.3f}", f"{row['first']:.1f}"]
         lines.append([row["work"], row["way"], row["N"], row["size"], *ratios, *counts, *seconds])
-    return markdown(head, lines)
+    return markdown(head, lines) + NOTE
 
 
 if __name__ == "__main__":

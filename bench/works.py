@@ -24,7 +24,7 @@ def mlp() -> keras.Model:
 
 
 def xception() -> keras.Model:
-    """Xception for 71×71×3 images and 1000 classes: 122 trained weights and 80 moving statistics."""
+    """Xception for 71×71×3 images and 1000 classes: 156 trained weights and 80 moving statistics."""
     inputs = keras.Input((71, 71, 3))
     return keras.applications.Xception(weights=None, input_tensor=inputs, classifier_activation=None)
 
