@@ -72,7 +72,7 @@ def why_transfers(measured: Measured) -> str:
     rows = [row for row in measured["transfers"] if row["work"] == "Xception"]
     shipped, fewest = rows[0], min(rows, key=lambda row: row["transfers"])
     return (
-        f"Parcels of {shipped['size']}, as shipped, let sending overlap with computing; parcels of {fewest['size']} would "
+        f"That is with parcels of {shipped['size']}, as shipped. Parcels of {fewest['size']} would "
         f"make {fewest['transfers']:.0f} transfers, in a step of {fewest['step'] / shipped['step']:.2f} times the CPU "
         "seconds."
     )
