@@ -39,6 +39,13 @@ class Figure(NamedTuple):
             self.verdict(value),
         ]
 
+    def reason(self, measured: Measured) -> str:
+        """What keeps it from the target, once all that it is read from is measured."""
+        try:
+            return self.why(measured)
+        except KeyError:
+            return ""
+
     def verdict(self, value: float) -> str:
         """Whether it is reached, and by how much not."""
         if self.aim is not None and self.reached(value, self.aim):
@@ -187,7 +194,7 @@ def table(measured: Measured) -> str:
     """All figures, and a reason below for each that is not reached."""
     lines = [figure.cells(measured) for figure in FIGURES]
     reasons = [
-        f"- **{cells[0]}**: {cells[3]} instead of {cells[1][2:]}. {figure.why(measured)}".strip()
+        f"- **{cells[0]}**: {cells[3]} instead of {cells[1][2:]}. {figure.reason(measured)}".strip()
         for figure, cells in zip(FIGURES, lines, strict=True)
         if cells[4].startswith("no")
     ]

@@ -36,6 +36,11 @@ def test_what_was_not_measured_is_not_called_reached(figures):
     assert all(row.endswith("| not measured | – |") for row in rows)
 
 
+def test_a_reason_waits_until_all_that_it_is_read_from_is_measured(figures):
+    measured = {"embedding": [{"way": "multigpu", "ms": {"small": 1.0, "large": 1.5}}]}
+    assert "| 1.5 | no, off by 25.0% |" in figures.table(measured)
+
+
 def test_a_speed_up_has_to_be_at_least_its_target(figures):
     def measured(two: float) -> dict:
         return {"speedup": [{"load": 0.1, "cores": 2, "ms": {"one device": 100.0, "multigpu": two}}]}
