@@ -1,55 +1,91 @@
-"""Step time of a model with a large embedding table against a small one: only rows travel, so it should not matter."""
+"""Step time of a model with a large embedding table against a small one: only rows travel.
 
-import os
-import statistics
+What is left is the memory of the machine: rows drawn from a large table are not in the processor's cache. The same
+step with ids that fall on as few rows as the small table has, and the bare lookup and update without any model around
+it, tell that apart. Run `python bench/embedding.py`.
+"""
+
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import multigpu
+from process import in_own_process, in_turn, markdown, run_script
 
-BATCH_SIZE, STEPS, ROUNDS, WORDS = 256, 20, 7, 20
-SIZES = (10_000, 1_000_000)
+BATCH_SIZE, STEPS, ROUNDS, WORDS, UNITS = 256, 20, 15, 20, 64
+SMALL, LARGE = 10_000, 1_000_000
+IDS = {
+    "small": (SMALL, lambda ids: ids),
+    "large": (LARGE, lambda ids: ids),
+    "large, 10,000 rows in use": (LARGE, lambda ids: ids % SMALL),
+    "large, 10,000 rows in use, far apart": (LARGE, lambda ids: ids // 100 * 100),
+}
 
 
-def build(size: int) -> keras.Model:
+def model(size: int) -> keras.Model:
     inputs = keras.Input((WORDS,), dtype="int32")
-    x = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(size, 64)(inputs))
+    x = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(size, UNITS)(inputs))
     return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(512, activation="relu")(x)))
 
 
-def compiled(model: keras.Model) -> keras.Model:
-    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
-    return model
+def fitting(size: int, batches: tf.data.Dataset, num_replicas: int | None) -> Callable[[], object]:
+    trained = model(size) if num_replicas is None else multigpu.multi_gpu_model(model(size), gpus=num_replicas)
+    trained.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
+    return lambda: trained.fit(batches, verbose=0)
 
 
-def main() -> None:
+def bare(size: int, batches: tf.data.Dataset) -> Callable[[], object]:
+    """TensorFlow's own lookup of rows in a variable, and update of as many others.
+
+    In a training step so much comes between the two that a row is no longer in the processor's cache when it is
+    updated; here the update takes other rows instead.
+    """
+    table = tf.Variable(tf.zeros((size, UNITS)))
+
+    @tf.function
+    def epoch() -> None:
+        for ids, others in batches:
+            looked_up = tf.reshape(ids, [-1])
+            rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=looked_up, dtype=tf.float32)
+            updated = tf.reshape(others, [-1])
+            tf.raw_ops.ResourceScatterSub(resource=table.handle, indices=updated, updates=rows)
+
+    return epoch
+
+
+def measure(way: str) -> dict[str, float]:
+    """CPU milliseconds per step for each kind of table and ids, in turn."""
     multigpu.simulate_gpus(2)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    models, batches = {}, {}
-    for size in SIZES:
-        ids = np.random.default_rng(0).integers(0, size, (BATCH_SIZE * STEPS, WORDS))
-        targets = np.ones((len(ids), 1), "float32")
-        batches[size] = tf.data.Dataset.from_tensor_slices((ids, targets)).batch(BATCH_SIZE).cache()
-        models[size, "one device"] = compiled(build(size))
-        models[size, "multigpu, 2"] = compiled(multigpu.multi_gpu_model(build(size), gpus=2))
-    for (size, _), model in models.items():
-        model.fit(batches[size], verbose=0, shuffle=False)
-    seconds: dict = {key: [] for key in models}
-    for _ in range(ROUNDS):
-        for (size, kind), model in models.items():
-            begin = time.process_time()
-            model.fit(batches[size], verbose=0, shuffle=False)
-            seconds[size, kind].append((time.process_time() - begin) / STEPS)
-    print("| way | 10,000 × 64, ms CPU per step | 1,000,000 × 64 | ratio |\n|---|---|---|---|")
-    for kind in ("one device", "multigpu, 2"):
-        small, large = (statistics.median(seconds[size, kind]) * 1000 for size in SIZES)
-        print(f"| {kind} | {small:.1f} | {large:.1f} | {large / small:.2f} |")
+    work = {}
+    for name, (size, reduce) in IDS.items():
+        draw = lambda seed: np.random.default_rng(seed).integers(0, size, (BATCH_SIZE * STEPS, WORDS))  # noqa: B023,E731
+        ids, others = (reduce(draw(seed)).astype("int32") for seed in (0, 1))
+        targets = others if way == "bare" else np.ones((len(ids), 1), "float32")
+        batches = tf.data.Dataset.from_tensor_slices((ids, targets)).batch(BATCH_SIZE).cache()
+        epoch = bare(size, batches) if way == "bare" else fitting(size, batches, 2 if way == "multigpu" else None)
+        epoch()
+        work[name] = lambda epoch=epoch: _cpu_milliseconds(epoch)
+    return in_turn(work, ROUNDS)
+
+
+def _cpu_milliseconds(epoch: Callable[[], object]) -> float:
+    begin = time.process_time()
+    epoch()
+    return (time.process_time() - begin) / STEPS * 1000
+
+
+def rows() -> Iterator[dict]:
+    for way in ("one device", "multigpu", "bare"):
+        yield {"way": way, "ms": in_own_process(__file__, way=way)}
+
+
+def table(rows: list[dict]) -> str:
+    lines = [[row["way"], *(f"{ms:.2f}" for ms in row["ms"].values())] for row in rows]
+    return markdown(["way", *IDS], lines)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(measure, rows, table)

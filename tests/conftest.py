@@ -1,8 +1,13 @@
-"""Eight logical CPU devices for every test, set up before TensorFlow starts."""
+"""Eight devices for every test, set up before TensorFlow starts: logical CPU devices, which every machine has.
+
+With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests that name no device by itself
+(`bench/gpu_check.py` lists them).
+"""
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_VISIBLE_DEVICES": "-1"})
 
 import keras
 import pytest
@@ -10,12 +15,17 @@ import tensorflow as tf
 
 import multigpu
 
-multigpu.simulate_gpus(8)
+if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_devices("GPU"):
+    pytest.exit("Expected a GPU, since MULTIGPU_DEVICES=gpu. Received a machine where TensorFlow sees none.", 1)
+# TensorFloat-32 keeps 10 bits of a factor: far from the tolerance of float32. Sums in another order stay within it,
+# so ops may be nondeterministic: `enable_op_determinism()` would refuse those that have no other way.
+tf.config.experimental.enable_tensor_float_32_execution(False)
+multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 
 
 @pytest.fixture(autouse=True)
 def fresh_keras():
     """Each test starts with the same seeds and no names taken."""
-    assert len(tf.config.list_logical_devices("CPU")) == 8
+    assert len(multigpu.available_gpus()) == 8
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)

@@ -1,0 +1,49 @@
+"""The first table of the benchmarks is computed from measurements, and does not call reached what is not."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    yield importlib.import_module("figures")
+    for name in ("figures", "first_step", "process", "ways", "works", "old_algorithm"):
+        sys.modules.pop(name, None)
+
+
+def times(ours: float) -> dict:
+    row = {"work": "conv net", "N": 8, "ms": {"one device": 100.0, "multigpu": ours, "MirroredStrategy": 200.0}}
+    return {"step_time": [row]}
+
+
+@pytest.mark.parametrize(
+    ("ours", "cells"),
+    [(101.0, "1.01 | yes, and the aim"), (104.0, "1.04 | yes"), (126.0, "1.26 | no, off by 20.0%")],
+)
+def test_a_figure_is_compared_with_its_targets(figures, ours, cells):
+    table = figures.table(times(ours))
+    assert f"| CPU s per step ÷ one device, conv net, N = 8 | ≤ 1.05 | 1.02 | {cells} |" in table
+    assert ("Not reached, and why" in table) == (ours > 105)
+
+
+def test_what_was_not_measured_is_not_called_reached(figures):
+    rows = figures.table({}).splitlines()[2:]
+    assert len(rows) == 14
+    assert all(row.endswith("| not measured | – |") for row in rows)
+
+
+def test_a_reason_waits_until_all_that_it_is_read_from_is_measured(figures):
+    measured = {"embedding": [{"way": "multigpu", "ms": {"small": 1.0, "large": 1.5}}]}
+    assert "| 1.5 | no, off by 25.0% |" in figures.table(measured)
+
+
+def test_a_speed_up_has_to_be_at_least_its_target(figures):
+    def measured(two: float) -> dict:
+        return {"speedup": [{"load": 0.1, "cores": 2, "ms": {"one device": 100.0, "multigpu": two}}]}
+
+    assert "| 2 | yes, and the aim |" in figures.table(measured(50.0))
+    assert "| 1.25 | no, off by 30.6% |" in figures.table(measured(80.0))
