@@ -1,0 +1,53 @@
+# Names, order and defaults of the functions that both languages have are the same, in R, on its help pages, in Python.
+
+shared <- c("multi_gpu_model", "simulate_gpus", "available_gpus", "bring_home")
+
+python_signature <- function(name) {
+  parameters <- reticulate::import("inspect")$signature(core()[[name]])$parameters
+  parameters <- reticulate::iterate(parameters$values())
+  is_empty <- function(parameter) inherits(parameter$default, "python.builtin.type") # `inspect.Parameter.empty`
+  defaults <- lapply(parameters, function(each) if (is_empty(each)) quote(expr = ) else each$default)
+  stats::setNames(defaults, vapply(parameters, function(each) each$name, ""))
+}
+
+r_signature <- function(name) {
+  lapply(as.list(formals(getExportedValue("multigpu", name))), evaluated)
+}
+
+page_signature <- function(name) {
+  usages <- unlist(lapply(tools::Rd_db("multigpu"), page_usage))
+  call <- Filter(function(call) is.call(call) && identical(call[[1]], as.name(name)), parse(text = usages, keep.source = FALSE))[[1]]
+  arguments <- as.list(call)[-1]
+  has_default <- nzchar(names(arguments) %||% rep("", length(arguments)))
+  names <- ifelse(has_default, names(arguments), vapply(arguments, deparse1, ""))
+  defaults <- Map(function(argument, known) if (known) evaluated(argument) else quote(expr = ), arguments, has_default)
+  stats::setNames(defaults, as.character(names))
+}
+
+page_usage <- function(page) {
+  usage <- Filter(function(part) identical(attr(part, "Rd_tag"), "\\usage"), page)
+  lines <- unlist(usage)
+  paste(lines[!grepl("\\method|%>%", lines)], collapse = "")
+}
+
+evaluated <- function(default) {
+  if (identical(default, quote(expr = ))) default else eval(default)
+}
+
+as_numbers <- function(signature) {
+  lapply(signature, function(default) if (is.integer(default)) as.numeric(default) else default)
+}
+
+for (name in shared) {
+  test_that(paste0("`", name, "()` is the same in R, on its page and in Python"), {
+    python <- as_numbers(python_signature(name))
+    expect_identical(unname(as_numbers(r_signature(name))), unname(python))
+    expect_identical(names(r_signature(name)) %||% character(), names(python) %||% character())
+    expect_identical(unname(as_numbers(page_signature(name))), unname(as_numbers(r_signature(name))))
+    expect_identical(names(page_signature(name)), names(r_signature(name)) %||% character())
+  })
+}
+
+test_that("both languages have the same version", {
+  expect_identical(as.character(utils::packageVersion("multigpu")), core()$`__version__`)
+})
