@@ -1,8 +1,20 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
 from multigpu.devices import available_gpus, simulate_gpus
+from multigpu.files.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
+from multigpu.files.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
 from multigpu.home import bring_home
 from multigpu.replicate import multi_gpu_model
 
-__all__ = ["available_gpus", "bring_home", "multi_gpu_model", "simulate_gpus"]
+__all__ = [
+    "available_gpus",
+    "bring_home",
+    "clean_parallel_hdf5",
+    "load_model_hdf5",
+    "load_model_weights_hdf5",
+    "multi_gpu_model",
+    "save_model_hdf5",
+    "save_model_weights_hdf5",
+    "simulate_gpus",
+]
 __version__ = "0.1.0"

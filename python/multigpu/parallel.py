@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from multigpu.call import SpreadCall
+from multigpu.files.saved_as_template import SavedAsTemplate, is_part, show_input
 from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
@@ -16,7 +17,7 @@ from multigpu.plan import Plan
 from multigpu.template import compile_arguments
 
 
-class ParallelModel(keras.Model):
+class ParallelModel(SavedAsTemplate, keras.Model):
     """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
 
     It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
@@ -34,6 +35,7 @@ class ParallelModel(keras.Model):
         object.__setattr__(self, "call", call)
         super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
         self.template = template
+        show_input(self, template)
         self.plan = plan
         self.supports_masking = True
         self.built = True
@@ -43,9 +45,10 @@ class ParallelModel(keras.Model):
             self._compile_like_template()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or "template" not in self.__dict__:
+        template = self.__dict__.get("template")
+        if template is None or (name.startswith("_") and not is_part(template, name)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.template, name)
+        return getattr(template, name)
 
     # One call -------------------------------------------------------------------------------------------------------
 
@@ -185,32 +188,6 @@ class ParallelModel(keras.Model):
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
         """
         return overview(self.template, self.plan, batch_size)
-
-    def get_config(self) -> dict[str, Any]:
-        """The template's configuration."""
-        return self.template.get_config()
-
-    def to_json(self, **kwargs: Any) -> str:
-        """The template's configuration as JSON."""
-        return self.template.to_json(**kwargs)
-
-    # Files: always the template's -----------------------------------------------------------------------------------
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the template: a plain file, which Keras loads without this package."""
-        self.template.save(*args, **kwargs)
-
-    def save_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the template's weights."""
-        self.template.save_weights(*args, **kwargs)
-
-    def load_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Loads weights into the template, from any file that the template takes."""
-        self.template.load_weights(*args, **kwargs)
-
-    def export(self, *args: Any, **kwargs: Any) -> None:
-        """Exports the template for serving."""
-        self.template.export(*args, **kwargs)
 
 
 def _is_functional(model: keras.Model) -> bool:

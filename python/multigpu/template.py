@@ -24,6 +24,11 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     return dict(model._compile_config.config)  # the public `get_compile_config()` gives copies
 
 
+def restore_compile_arguments(model: keras.Model, arguments: dict[str, Any]) -> None:
+    """Gives a model the arguments back with which it was compiled, without compiling it anew."""
+    model._compile_config.config.update(arguments)
+
+
 def wants_jit(model: keras.Model) -> bool:
     """Whether a model was compiled for XLA, with "auto" resolved as Keras does, and all of its layers allow it."""
     supported = all(layer.supports_jit for layer in [model, *sublayers(model)])

@@ -1,0 +1,1 @@
+"""Files: written whole, read without trust, and always those of the template."""

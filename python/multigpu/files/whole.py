@@ -1,0 +1,120 @@
+"""A file is written whole: beside the old one, flushed to disk, and only then put in its place."""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HINTS = {
+    errno.ENOSPC: "the disk is full. Free some space, or save elsewhere",
+    errno.EDQUOT: "the disk quota is used up. Free some space, or save elsewhere",
+    errno.EFBIG: "the file is larger than this process or file system allows. Save elsewhere",
+    errno.ENOENT: "its folder is not there. Make the folder first",
+    errno.ENOTDIR: "its folder is a file. Choose another path",
+    errno.EACCES: "this user may not write there. Choose another path, or change the permissions",
+    errno.EPERM: "this user may not write there. Choose another path, or change the permissions",
+    errno.EROFS: "the disk is read-only. Choose another path",
+    errno.EISDIR: "it is a folder. Choose the path of a file",
+    errno.EINVAL: "it is no regular file. Choose another path",
+    errno.ENAMETOOLONG: "its name is too long. Choose a shorter one",
+}
+
+
+def expanded(filepath: Any) -> Path:
+    """A path as it was meant: `~` is the home folder."""
+    if not isinstance(filepath, str | os.PathLike) or not os.fspath(filepath):
+        raise ValueError(
+            f"Expected `filepath` to be the path of a file, as text or `pathlib.Path`. Received: filepath={filepath!r}."
+        )
+    return Path(os.fsdecode(filepath)).expanduser()
+
+
+def write_whole(filepath: Any, write: Callable[[Path], Any], ending: str = "", overwrite: bool = True) -> None:
+    """Lets `write` write a file under another name in the same folder, flushes it to disk, and renames it.
+
+    Whenever this is interrupted, the old file or the new one is at `filepath`, whole. A process that was killed may
+    leave a hidden file beside it, whose name begins with `.saving-`; it can be deleted.
+
+    Args:
+        filepath: where the file is wanted; a link is followed.
+        write: writes the file to the path that it is given.
+        ending: what that path ends in; libraries choose formats by it.
+        overwrite: whether a file that is there may be replaced.
+
+    Raises:
+        FileExistsError: the file is there and `overwrite` is False.
+        OSError: it cannot be written: no such folder, no permission, a folder, a full disk. The old file stays.
+    """
+    target = expanded(filepath).resolve()
+    check_overwrite(target, overwrite)
+    temporary = target.with_name(f".saving-{secrets.token_hex(8)}{ending}")
+    with _clear_errors(target):
+        _check_target(target)
+        _make_empty(temporary, like=target)
+        try:
+            write(temporary)
+            _flush_to_disk(temporary)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not every file system can flush a folder; the file itself is on disk
+            _flush_to_disk(target.parent)
+
+
+def check_overwrite(filepath: Any, overwrite: bool) -> None:
+    """Refuses to replace a file unless that is wanted. Keras would ask on stdin, and wait for ever where nobody is."""
+    if not overwrite and os.path.lexists(filepath):
+        raise FileExistsError(
+            errno.EEXIST,
+            "Expected a path where no file is, since `overwrite` is False. Received the path of one that is there. "
+            "Pass `overwrite=True` to replace it",
+            str(filepath),
+        )
+
+
+def _check_target(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "")
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "")
+    if target.exists() and not os.access(target, os.W_OK):  # renaming would not ask
+        raise PermissionError(errno.EACCES, "")
+
+
+def _make_empty(temporary: Path, like: Path) -> None:
+    """An empty file with the permissions of the file that it will replace, or else those of any new file."""
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    if like.exists():
+        temporary.chmod(stat.S_IMODE(like.stat().st_mode))
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _clear_errors(target: Path) -> Iterator[None]:
+    """Says what is wrong and what to do, in place of the system's or the HDF5 library's words."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        number = _errno(error)
+        if number not in HINTS:
+            raise
+        message = f"Expected a path where a file can be written. Received one where that fails: {HINTS[number]}"
+        raise OSError(number, message, str(target)) from error
+
+
+def _errno(error: BaseException) -> int | None:
+    """The system's error number. The HDF5 library has it in its message, at times as a RuntimeError of h5py."""
+    found = re.search(r"\berrno = (\d+)", str(error))
+    return int(found[1]) if found else getattr(error, "errno", None)
