@@ -2,10 +2,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+R_LIB := $(VENV)/r
+R_CHECK := $(VENV)/r-check
 
-.PHONY: test lint types pytest demo bench clean
+export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-test: lint types pytest
+.PHONY: test lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench clean
+
+test: lint types pytest r
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -17,8 +21,28 @@ types: $(READY)
 pytest: $(READY)
 	$(BIN)/python -m pytest -n 2
 
-demo: $(READY)
+r: r-lint r-check
+
+r-lint: r-library
+	./.ci/check-roxygen
+	R_LIBS=$(R_LIB) Rscript .ci/lint-r.R
+
+r-check: $(READY) r-packages
+	./.ci/check-r $(R_CHECK)
+
+r-packages:
+	./.ci/install-r
+
+r-library: $(READY) r-packages
+	mkdir -p $(R_LIB)
+	R CMD INSTALL --library=$(R_LIB) . >/dev/null
+
+test-debian13: r-check
+	./.ci/test-debian13 $(R_CHECK)/multigpu_*.tar.gz
+
+demo: $(READY) r-library
 	$(BIN)/python examples/demo.py
+	R_LIBS=$(R_LIB) Rscript examples/demo.R
 
 bench: $(READY)
 	$(BIN)/python bench/results.py
@@ -31,4 +55,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .debian13

@@ -21,7 +21,10 @@ as_r_array <- function(x) {
 
 # `list(x, y)` or `list(x, y, weights)`
 as_validation_data <- function(data) {
-  if (is.null(data) || inherits(data, "python.builtin.object")) data else do.call(reticulate::tuple, as_arrays(unname(data)))
+  if (is.null(data) || inherits(data, "python.builtin.object")) {
+    return(data)
+  }
+  do.call(reticulate::tuple, as_arrays(unname(data)))
 }
 
 # `list("0" = 1, "1" = 50)`: weights by class, which counts from 0

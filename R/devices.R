@@ -103,10 +103,15 @@ print.multigpu_overview <- function(x, ...) {
 }
 
 check_parallel <- function(object) {
-  if (!inherits(object, "multigpu.parallel.ParallelModel")) {
+  if (!is_parallel(object)) {
     stop(
       "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
       call. = FALSE
     )
   }
+}
+
+# Asked by `__class__`, and so in R's classes, a parallel model is what its template is.
+is_parallel <- function(object) {
+  identical(reticulate::import_builtins()$type(object)$`__name__`, "ParallelModel")
 }

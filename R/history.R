@@ -16,8 +16,9 @@ as_history <- function(history) {
 #' @param metrics Names of the metrics to plot; all if `NULL`.
 #' @param method `"ggplot2"`, `"base"`, or `"auto"` for ggplot2 where it is installed.
 #' @param ... Not used.
-#' @return `as.data.frame()`: one row per epoch, metric and kind of data, with the columns `epoch`, `value`, `metric` and
-#'   `data` (`"training"` or `"validation"`). `plot()`: a ggplot object, or the history, invisibly, for base graphics.
+#' @return `as.data.frame()`: one row per epoch, metric and kind of data, with the columns `epoch`, `value`, `metric`
+#'   and `data` (`"training"` or `"validation"`). `plot()`: a ggplot object or, for base graphics, the history,
+#'   invisibly.
 #' @examples
 #' \dontrun{
 #' history <- fit(parallel_model, x, y, validation_split = 0.2)
@@ -32,7 +33,8 @@ NULL
 #' @export
 print.multigpu_history <- function(x, ...) {
   last <- vapply(x$metrics, function(values) values[[length(values)]], 0)
-  cat("Trained for ", length(x$epochs), if (length(x$epochs) == 1) " epoch" else " epochs", ". ", "In the end:\n", sep = "")
+  epochs <- length(x$epochs)
+  cat("Trained for ", epochs, if (epochs == 1) " epoch" else " epochs", ". In the end:\n", sep = "")
   cat(paste0("  ", format(names(last)), "  ", formatC(last, digits = 4, format = "g", flag = "#")), sep = "\n")
   invisible(x)
 }
@@ -95,7 +97,8 @@ history_panels <- function(values) {
 history_panel <- function(values, metric) {
   kinds <- split(values, values$data)
   graphics::plot(values$epoch, values$value, type = "n", xlab = "epoch", ylab = metric)
-  Map(function(kind, line) graphics::lines(kind$epoch, kind$value, type = "o", pch = 20, lty = line), kinds, seq_along(kinds))
+  draw <- function(kind, line) graphics::lines(kind$epoch, kind$value, type = "o", pch = 20, lty = line)
+  Map(draw, kinds, seq_along(kinds))
   graphics::legend("topright", names(kinds), lty = seq_along(kinds), bty = "n")
 }
 

@@ -34,7 +34,7 @@
 #' on a machine with one GPU can catch that:
 #' `parallel_model <- tryCatch(multi_gpu_model(model), error = function(e) model)`.
 #'
-#' @seealso [simulate_gpus()] to try this without GPUs.
+#' @seealso [simulate_gpus()] to try this without GPUs, [save_model_hdf5()]..
 #' @family devices
 #' @examples
 #' \dontrun{
@@ -67,7 +67,7 @@
 #' parallel_model %>% fit(x, y, epochs = 20, batch_size = 256)
 #'
 #' # The template has the trained weights.
-#' model $save("my_model.keras")
+#' model  %>% save_model_hdf5("my_model.h5")
 #' }
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {

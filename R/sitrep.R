@@ -46,8 +46,9 @@ found_gpus <- function(report) {
     return("GPUs: not asked for, as pieces are missing")
   }
   gpus <- vapply(tf$config$list_physical_devices("GPU"), function(gpu) sub("^/physical_device:", "", gpu$name), "")
-  if (length(gpus) > 1) {
-    return(paste0("GPUs: ", paste(gpus, collapse = ", ")))
-  }
-  paste0("GPUs: ", if (length(gpus) == 1) gpus else "none", "; simulate_gpus(2) splits ", if (length(gpus) == 1) "it" else "the CPU", " to try things out")
+  switch(min(length(gpus), 2) + 1,
+    "GPUs: none; simulate_gpus(2) splits the CPU to try things out",
+    paste0("GPUs: ", gpus, "; simulate_gpus(2) splits it to try things out"),
+    paste0("GPUs: ", paste(gpus, collapse = ", "))
+  )
 }

@@ -52,3 +52,5 @@ tensor_function <- function(name) {
     call. = FALSE
   )
 }
+
+utils::globalVariables(".Generic") # which R defines in these methods

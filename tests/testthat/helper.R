@@ -1,7 +1,9 @@
 small_model <- function(seed = 0L) {
   keras$utils$set_random_seed(seed)
   keras_model_sequential(list(
-    keras$Input(list(4L)), keras$layers$Dense(8L, activation = "relu", name = "hidden"), keras$layers$Dense(1L, name = "out")
+    keras$Input(list(4L)),
+    keras$layers$Dense(8L, activation = "relu", name = "hidden"),
+    keras$layers$Dense(1L, name = "out")
   ), name = "small")
 }
 

@@ -4,7 +4,9 @@ test_that("functions of R are called at their moments, in order, with logs", {
     force(name)
     function(...) calls <<- c(calls, name)
   }
-  names <- c("on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end")
+  names <- c(
+    "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"
+  )
   callbacks <- sapply(names, note, simplify = FALSE)
   data <- small_data(32)
   fit(parallel_model(), data$x, data$y, epochs = 2, callbacks = callbacks)

@@ -9,7 +9,7 @@ test_that("the parallel model answers as its template does", {
 test_that("a summary tells the layers and the devices", {
   parallel <- multi_gpu_model(small_model(), 2)
   lines <- capture.output(summary(parallel))
-  expect_match(lines, "dense", all = FALSE)
+  expect_match(lines, "hidden (Dense)", fixed = TRUE, all = FALSE)
   expect_match(lines, "Parallel: 2 replicas on CPU:0, CPU:1", all = FALSE)
   expect_identical(capture.output(print(parallel)), lines)
 })

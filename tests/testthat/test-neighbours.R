@@ -4,10 +4,12 @@ install_stand_in <- function(name, exports, code) {
   folder <- file.path(tempfile("src"), name)
   dir.create(lib)
   dir.create(file.path(folder, "R"), recursive = TRUE)
-  writeLines(c(paste("Package:", name), "Version: 9.9", "Title: x", "Description: x.", "License: x"), file.path(folder, "DESCRIPTION"))
+  description <- c(paste("Package:", name), "Version: 9.9", "Title: x", "Description: x.", "License: x")
+  writeLines(description, file.path(folder, "DESCRIPTION"))
   writeLines(exports, file.path(folder, "NAMESPACE"))
   writeLines(code, file.path(folder, "R", "code.R"))
-  printed <- system2(file.path(R.home("bin"), "R"), c("CMD", "INSTALL", "-l", lib, folder), stdout = TRUE, stderr = TRUE)
+  r <- file.path(R.home("bin"), "R")
+  printed <- system2(r, c("CMD", "INSTALL", "-l", lib, folder), stdout = TRUE, stderr = TRUE)
   if (!dir.exists(file.path(lib, name))) {
     stop(paste(printed, collapse = "\n"))
   }
@@ -15,24 +17,22 @@ install_stand_in <- function(name, exports, code) {
 }
 
 keras3_stand_in <- function() {
+  verbs <- c("compile", "evaluate", "fit", "predict", "print", "summary")
+  functions <- c(
+    "keras", "keras_model", "keras_model_sequential", "application_xception", "get_layer", "get_config", "pop_layer",
+    "train_on_batch", "test_on_batch", "predict_on_batch"
+  )
   install_stand_in(
     "keras3",
     c(
       "importFrom(generics, compile, fit)", "importFrom(magrittr, '%>%')", "export(compile, fit, '%>%')",
-      "export(evaluate, keras, keras_model, keras_model_sequential, application_xception, get_layer, get_config)",
-      "export(pop_layer, train_on_batch, test_on_batch, predict_on_batch)",
-      paste0("S3method(", c("compile", "evaluate", "fit", "predict", "print", "summary"), ", keras.src.models.model.Model)")
+      paste0("export(evaluate, ", paste(functions, collapse = ", "), ")"),
+      paste0("S3method(", verbs, ", keras.src.models.model.Model)")
     ),
     c(
       "evaluate <- function(object, ...) UseMethod('evaluate')",
-      paste0(
-        c("keras", "keras_model", "keras_model_sequential", "application_xception", "get_layer", "get_config", "pop_layer",
-          "train_on_batch", "test_on_batch", "predict_on_batch"), " <- function(...) 'keras3'"
-      ),
-      paste0(
-        c("compile", "evaluate", "fit", "predict", "print", "summary"),
-        ".keras.src.models.model.Model <- function(...) cat('keras3 ')"
-      )
+      paste0(functions, " <- function(...) 'keras3'"),
+      paste0(verbs, ".keras.src.models.model.Model <- function(...) cat('keras3 ')")
     )
   )
 }

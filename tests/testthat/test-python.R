@@ -16,7 +16,9 @@ test_that("a link that became a file is explained", {
 test_that("a missing or old piece is named, with its cure", {
   expect_null(check_python(c(Python = "3.13.1", TensorFlow = "2.21.0", Keras = "3.15.1")))
   expect_null(check_python(c(Python = "3.11", TensorFlow = "2.22.0rc1", Keras = "4.0")))
-  refusal <- function(...) writeLines(sub("with Python at .*\\. Run", "with Python at PATH. Run", error_text(check_python(c(...)))))
+  refusal <- function(...) {
+    writeLines(sub("with Python at .*\\. Run", "with Python at PATH. Run", error_text(check_python(c(...)))))
+  }
   expect_snapshot({
     refusal(Python = NA, TensorFlow = NA, Keras = NA)
     refusal(Python = "3.9", TensorFlow = NA, Keras = NA)
