@@ -37,8 +37,8 @@ r-library: $(READY) r-packages
 	mkdir -p $(R_LIB)
 	R CMD INSTALL --library=$(R_LIB) . >/dev/null
 
-test-debian13: r-check
-	./.ci/test-debian13 $(R_CHECK)/multigpu_*.tar.gz
+test-debian13:
+	./.ci/test-debian13
 
 demo: $(READY) r-library
 	$(BIN)/python examples/demo.py

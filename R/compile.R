@@ -1,5 +1,8 @@
 #' Configure a model for training
 #'
+#' Says how a model is trained and measured: once before the first [fit()], and again to change that, or after freezing
+#' layers.
+#'
 #' @param object A Keras model. Of a parallel model, the template is compiled too: both share one optimizer.
 #' @param optimizer Name of an optimizer, or an object such as `keras$optimizers$Adam(1e-3)`.
 #' @param loss Name of a loss, an object, or an R function of `y_true` and `y_pred`; for several outputs a list of them,

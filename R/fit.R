@@ -1,5 +1,7 @@
 #' Train, evaluate and predict
 #'
+#' Keras' own verbs, with R data and R functions. They take parallel models and all other Keras models alike.
+#'
 #' @param object A Keras model, parallel or not.
 #' @param x Inputs: an array whose first dimension counts rows, a list of them for several inputs, a data frame, a
 #'   Python dataset, or, in `fit()`, an R function without arguments that returns the next batch as `list(x, y)`.

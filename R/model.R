@@ -1,5 +1,7 @@
 #' Make a model
 #'
+#' Layers, and all else that Keras has, are in the module [keras].
+#'
 #' @param layers A list of layers, the first of them `keras$Input(list(...))`. More can be added with `model$add()`.
 #' @param name Name of the model.
 #' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
@@ -55,6 +57,8 @@ application_xception <- function(include_top = TRUE,
 }
 
 #' Ask a model
+#'
+#' What a model is made of.
 #'
 #' @param object,x A Keras model, parallel or not. A parallel model answers as its template does.
 #' @param name Name of a layer.

@@ -12,8 +12,8 @@
 #'
 #' @section How a batch is divided:
 #' Each batch is cut into one slice per GPU. With `gpus = 2`, a batch of 64 rows becomes two slices of 32; where rows
-#' do not come out even, slices differ by one row, and a batch with fewer rows than GPUs uses fewer of them. Each GPU
-#' runs the template on its slice, forward and backward. The outputs are merged into one batch, on which the loss is
+#' do not come out even, slices differ by one row. A batch may have any number of rows, down to one. Each GPU runs the
+#' template on its slice, forward and backward. The outputs are merged into one batch, on which the loss is
 #' taken once, so results are those of one device with the same batch.
 #'
 #' Two kinds of layers are exceptions: batch normalization takes its statistics per slice unless it says
@@ -34,7 +34,10 @@
 #' on a machine with one GPU can catch that:
 #' `parallel_model <- tryCatch(multi_gpu_model(model), error = function(e) model)`.
 #'
-#' @seealso [simulate_gpus()] to try this without GPUs, [save_model_hdf5()]..
+#' @references A. Krizhevsky (2014): One weird trick for parallelizing convolutional neural networks,
+#'   <https://arxiv.org/abs/1404.5997>. This is its synchronous data parallelism.
+#'
+#' @seealso [simulate_gpus()] to try this without GPUs, [save_model_hdf5()].
 #' @family devices
 #' @examples
 #' \dontrun{
@@ -67,7 +70,7 @@
 #' parallel_model %>% fit(x, y, epochs = 20, batch_size = 256)
 #'
 #' # The template has the trained weights.
-#' model  %>% save_model_hdf5("my_model.h5")
+#' model %>% save_model_hdf5("my_model.h5")
 #' }
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {

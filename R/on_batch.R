@@ -1,6 +1,9 @@
 #' One step on one batch
 #'
+#' For training loops of your own. `predict_proba()` is another name of `predict()`.
+#'
 #' @inheritParams fit.keras
+#' @param steps Batches of a pass, where `x` is a generator.
 #' @return `train_on_batch()` and `test_on_batch()`: the loss, or with metrics a vector of the loss and metrics.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
 #' @family verbs

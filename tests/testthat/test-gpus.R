@@ -48,7 +48,7 @@ test_that("what cannot be GPUs is refused, by R where Python could not know", {
     refusal("GPU:0")
     refusal(c("GPU", "one"))
     refusal(1)
-    refusal(list(0))
+    refusal(list(1))
     refusal(-1)
     refusal(c(1, 1))
     refusal(8)
