@@ -44,7 +44,7 @@ demo: $(READY) r-library
 	$(BIN)/python examples/demo.py
 	R_LIBS=$(R_LIB) Rscript examples/demo.R
 
-bench: $(READY)
+bench: $(READY) r-library
 	$(BIN)/python bench/results.py
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment

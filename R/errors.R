@@ -1,5 +1,7 @@
 # An error of Python as one of R: its message alone, without the name of a class and without a trace.
+# What Python lacks is said first.
 with_clean_errors <- function(expr) {
+  core()
   tryCatch(expr, error = function(e) stop(clean_error(e)))
 }
 

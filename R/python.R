@@ -35,7 +35,7 @@ how_to_load <- function(piece) {
   list(
     environment = "r-multigpu",
     priority = 5,
-    on_error = function(e) stop(missing_piece(piece, conditionMessage(e)), call. = FALSE)
+    on_error = function(e) stop(missing_piece(piece, what_failed(conditionMessage(e))), call. = FALSE)
   )
 }
 
@@ -77,9 +77,22 @@ is_enough <- function(found, needed) {
 missing_piece <- function(piece, found) {
   paste0(
     "Expected ", piece, " ", needed_versions[[piece]], " or later. Received: ", if (is.na(found)) "none" else found,
-    ", with ", python_in_use(), ". Run `multigpu::install_multigpu()` and restart R; `multigpu::multigpu_sitrep()` ",
-    "tells more."
+    ", with ", python_in_use(), ". ", cure_for_python(), "; `multigpu::multigpu_sitrep()` tells more."
   )
+}
+
+cure_for_python <- function(chosen = Sys.getenv("RETICULATE_PYTHON")) {
+  if (!nzchar(chosen)) {
+    return("Run `multigpu::install_multigpu()` and restart R")
+  }
+  paste0(
+    "RETICULATE_PYTHON is \"", chosen, "\": install it there, or unset that, run `multigpu::install_multigpu()` and ",
+    "restart R"
+  )
+}
+
+what_failed <- function(message) {
+  if (!grepl("No module named", message)) clean_message(message) else NA
 }
 
 python_in_use <- function() {

@@ -13,6 +13,7 @@ SCRIPTS = {
     "step_time.py": "CPU seconds per training step",
     "first_step.py": "Time to the first step, and peak memory",
     "embedding.py": "Large embedding tables",
+    "large_array.py": "`fit` from R on an array of 1,000 × 224 × 224 × 3 doubles",
 }
 NOTES = """\
 Devices are logical CPU devices of one machine, with one thread per op, so a ratio of 1 means that spreading the work
