@@ -11,17 +11,19 @@ import keras
 import numpy as np
 from keras import layers
 
-EPOCHS = 2
+EPOCHS = 1
 ARRAY_BYTES = 1000 * 224 * 224 * 3 * 8
 
 
 def build() -> keras.Model:
+    """A network of 0.3 billion multiplications per image, a twelfth of what ResNet-50 takes."""
     model = keras.Sequential(
         [
             keras.Input((224, 224, 3)),
-            layers.Conv2D(16, 3, strides=2, activation="relu"),
             layers.Conv2D(32, 3, strides=2, activation="relu"),
-            layers.Conv2D(32, 3, strides=2, activation="relu"),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3, activation="relu"),
             layers.GlobalAveragePooling2D(),
             layers.Dense(1),
         ]
@@ -36,12 +38,12 @@ def report(fit: Callable[[], object]) -> None:
     seen, done = [resident()], threading.Event()
     watch = threading.Thread(target=lambda: [seen.append(resident()) for _ in iter(lambda: done.wait(0.005), True)])
     watch.start()
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     fit()
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
     done.set()
     watch.join()
-    print(json.dumps({"seconds": seconds, "share": (max(seen) - seen[0]) / ARRAY_BYTES}), flush=True)
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "share": (max(seen) - seen[0]) / ARRAY_BYTES}), flush=True)
 
 
 def resident() -> int:
