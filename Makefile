@@ -3,10 +3,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PLOTS_READY := $(VENV)/.plots-ready
+R_LIB := $(VENV)/r
+R_CHECK := $(VENV)/r-check
 
-.PHONY: test lint types pytest demo bench gpu-check clean
+export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-test: lint types pytest
+.PHONY: test lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench gpu-check clean
+
+test: lint types pytest r
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -18,10 +22,30 @@ types: $(READY)
 pytest: $(READY)
 	$(BIN)/python -m pytest -n 2
 
-demo: $(READY)
-	$(BIN)/python examples/demo.py
+r: r-lint r-check
 
-bench: $(PLOTS_READY)
+r-lint: r-library
+	./.ci/check-roxygen
+	R_LIBS=$(R_LIB) Rscript .ci/lint-r.R
+
+r-check: $(READY) r-packages
+	./.ci/check-r $(R_CHECK)
+
+r-packages:
+	./.ci/install-r
+
+r-library: $(READY) r-packages
+	mkdir -p $(R_LIB)
+	R CMD INSTALL --library=$(R_LIB) . >/dev/null
+
+test-debian13:
+	./.ci/test-debian13
+
+demo: $(READY) r-library
+	$(BIN)/python examples/demo.py
+	R_LIBS=$(R_LIB) Rscript examples/demo.R
+
+bench: $(PLOTS_READY) r-library
 	$(BIN)/python bench/results.py
 
 gpu-check: $(READY)
@@ -39,4 +63,4 @@ $(PLOTS_READY): $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .debian13

@@ -29,6 +29,7 @@ TITLES = {
     "balance": "Owners of Xception's weights on 8 devices",
     "transfers": "What travels in a step",
     "first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
+    "large_array": "`fit` from R on an array of 1,000 × 224 × 224 × 3 doubles",
 }
 NOTES = """\
 Devices are logical CPU devices of one machine, with one thread per op, so a ratio of 1 means that spreading the work

@@ -1,0 +1,117 @@
+#' GPUs that are not there
+#'
+#' Splits this machine's one GPU, or else its CPU, into `n` devices, so that `gpus = n` means those. Results are those
+#' of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
+#' more, there is nothing to do.
+#'
+#' @param n Number of devices, 1 or more.
+#' @param memory_limit Memory of each device in MB, when a GPU is split. A CPU is not limited.
+#' @return `NULL`, invisibly.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' simulate_gpus(4)
+#' available_gpus()
+#' }
+#' @export
+simulate_gpus <- function(n, memory_limit = 2048L) {
+  with_clean_errors(core()$simulate_gpus(as_whole(n), as_whole(memory_limit)))
+  invisible()
+}
+
+#' GPUs that are there
+#'
+#' Names of the devices that `gpus` counts in [multi_gpu_model()]: the GPUs that TensorFlow sees or, on a machine
+#' without any, the devices made by [simulate_gpus()]. The first one has the id 0.
+#'
+#' @return A character vector such as `c("GPU:0", "GPU:1")`, empty when there is no GPU.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' available_gpus()
+#' }
+#' @export
+available_gpus <- function() {
+  as.character(with_clean_errors(core()$available_gpus()))
+}
+
+#' Bring weights back to one device
+#'
+#' [multi_gpu_model()] spreads a template's weights over the GPUs, which makes parallel training fast, and the template
+#' alone slower. `bring_home()` moves all weights, and what the optimizer keeps beside them, to one device, in place and
+#' with their values. A parallel model of it works on, only slower, until `multi_gpu_model()` is called anew.
+#'
+#' @param model A template or a parallel model.
+#' @param device Name of a device, such as `"CPU:0"`. `NULL` takes the first GPU, or the CPU where there is none.
+#' @return The model, invisibly.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' bring_home(model)
+#' }
+#' @export
+bring_home <- function(model, device = NULL) {
+  with_clean_errors(core()$bring_home(model, device))
+  invisible(model)
+}
+
+#' What each device has to do
+#'
+#' @param object A parallel model, made by [multi_gpu_model()].
+#' @param batch_size Rows of a batch, to see how many each replica gets.
+#' @return A data frame with one row per device, which prints as a table with readable sizes. Its columns are `device`;
+#'   `replica`, counted from 0, and `rows` of a batch that it gets; `weights` and `slots` (of the optimizer), in bytes,
+#'   that the device owns; bytes `received` and `sent` in a training step, in so many `transfers`. What does not apply,
+#'   or is not known yet, is `NA`.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' overview(parallel_model, batch_size = 256)
+#' }
+#' @export
+overview <- function(object, batch_size = NULL) {
+  check_parallel(object)
+  python <- with_clean_errors(object$overview(as_whole(batch_size)))
+  structure(
+    overview_columns(reticulate::iterate(python)),
+    class = c("multigpu_overview", "data.frame"),
+    lines = strsplit(reticulate::py_str(python), "\n")[[1]],
+    plan = reticulate::py_str(object$plan)
+  )
+}
+
+overview_columns <- function(rows) {
+  column <- function(name) unlist(lapply(rows, function(row) row[[name]] %||% NA))
+  names <- c("device", "replica", "rows", "weights", "slots", "received", "sent", "transfers")
+  as.data.frame(sapply(names, column, simplify = FALSE))
+}
+
+#' @export
+print.multigpu_overview <- function(x, ...) {
+  if (is.null(attr(x, "lines"))) { # a part of an overview
+    return(NextMethod())
+  }
+  cat(attr(x, "plan"), attr(x, "lines"), sep = "\n")
+  invisible(x)
+}
+
+#' @export
+`[.multigpu_overview` <- function(x, ...) {
+  attr(x, "lines") <- attr(x, "plan") <- NULL
+  class(x) <- "data.frame"
+  x[...]
+}
+
+check_parallel <- function(object) {
+  if (!is_parallel(object)) {
+    stop(
+      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
+      call. = FALSE
+    )
+  }
+}
+
+# Asked by `__class__`, and so in R's classes, a parallel model is what its template is.
+is_parallel <- function(object) {
+  identical(reticulate::import_builtins()$type(object)$`__name__`, "ParallelModel")
+}

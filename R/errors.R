@@ -1,0 +1,19 @@
+# An error of Python as one of R: its message alone, without the name of a class and without a trace.
+# What Python lacks is said first.
+with_clean_errors <- function(expr) {
+  core()
+  tryCatch(expr, error = function(e) stop(clean_error(e)))
+}
+
+clean_error <- function(e) {
+  e$message <- clean_message(conditionMessage(e))
+  e["call"] <- list(NULL)
+  e
+}
+
+clean_message <- function(message) {
+  message <- sub("^([A-Za-z_.]*(Error|Exception)): ", "", message)
+  message <- sub("^\\[Errno [0-9]+\\] ", "", message)
+  message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
+  sub("\\s+$", "", message)
+}

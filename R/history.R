@@ -1,0 +1,105 @@
+as_history <- function(history) {
+  metrics <- lapply(history$history, function(values) unlist(values))
+  structure(
+    list(params = history$params, metrics = metrics, epochs = as.integer(unlist(history$epoch)) + 1L),
+    class = c("multigpu_history", "keras_training_history")
+  )
+}
+
+#' The history of a training
+#'
+#' [fit()] returns what happened: a list with `params`, `metrics` (a named list with one value per epoch) and `epochs`.
+#'
+#' @param x A history.
+#' @param y Not used.
+#' @param row.names,optional Not used; they belong to [as.data.frame()].
+#' @param metrics Names of the metrics to plot; all if `NULL`.
+#' @param method `"ggplot2"`, `"base"`, or `"auto"` for ggplot2 where it is installed.
+#' @param ... Not used.
+#' @return `as.data.frame()`: one row per epoch, metric and kind of data, with the columns `epoch`, `value`, `metric`
+#'   and `data` (`"training"` or `"validation"`). `plot()`: a ggplot object or, for base graphics, the history,
+#'   invisibly.
+#' @examples
+#' \dontrun{
+#' history <- fit(parallel_model, x, y, validation_split = 0.2)
+#' history
+#' plot(history)
+#' as.data.frame(history)
+#' }
+#' @name history
+NULL
+
+#' @rdname history
+#' @export
+print.multigpu_history <- function(x, ...) {
+  last <- vapply(x$metrics, function(values) values[[length(values)]], 0)
+  epochs <- length(x$epochs)
+  cat("Trained for ", epochs, if (epochs == 1) " epoch" else " epochs", ". In the end:\n", sep = "")
+  cat(paste0("  ", format(names(last)), "  ", formatC(last, digits = 4, format = "g", flag = "#")), sep = "\n")
+  invisible(x)
+}
+
+#' @rdname history
+#' @export
+as.data.frame.multigpu_history <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint: object_name_linter.
+  rows <- lapply(names(x$metrics), metric_rows, x = x)
+  do.call(rbind, c(list(metric_rows(NULL, x)), rows))
+}
+
+metric_rows <- function(name, x) {
+  values <- as.numeric(x$metrics[[name %||% ""]])
+  # a metric of validation has fewer values where `validation_freq` skips epochs; the last one belongs to the last epoch
+  data.frame(
+    epoch = validated_epochs(x$epochs, length(values)),
+    value = values,
+    metric = rep(sub("^val_", "", name %||% ""), length(values)),
+    data = rep(if (startsWith(name %||% "", "val_")) "validation" else "training", length(values))
+  )
+}
+
+validated_epochs <- function(epochs, number) {
+  if (number == 0) {
+    return(integer())
+  }
+  every <- length(epochs) %/% number
+  epochs[every * seq_len(number)]
+}
+
+#' @rdname history
+#' @export
+plot.multigpu_history <- function(x, y, metrics = NULL, method = c("auto", "ggplot2", "base"), ...) {
+  method <- match.arg(method)
+  values <- as.data.frame(x)
+  values <- values[values$metric %in% (metrics %||% values$metric), ]
+  if (method == "ggplot2" || method == "auto" && requireNamespace("ggplot2", quietly = TRUE)) {
+    return(history_ggplot(values))
+  }
+  history_panels(values)
+  invisible(x)
+}
+
+history_ggplot <- function(values) {
+  values$metric <- factor(values$metric, unique(values$metric))
+  ggplot2::ggplot(values, ggplot2::aes(epoch, value, colour = data)) +
+    ggplot2::geom_line() +
+    ggplot2::geom_point() +
+    ggplot2::facet_grid("metric ~ .", scales = "free_y", switch = "y") +
+    ggplot2::labs(y = NULL, colour = NULL)
+}
+
+history_panels <- function(values) {
+  panels <- split(values, factor(values$metric, unique(values$metric)))
+  old <- graphics::par(mfrow = c(length(panels), 1), mar = c(4, 4, 1, 1))
+  on.exit(graphics::par(old))
+  Map(history_panel, panels, names(panels))
+}
+
+history_panel <- function(values, metric) {
+  kinds <- split(values, values$data)
+  graphics::plot(values$epoch, values$value, type = "n", xlab = "epoch", ylab = metric)
+  draw <- function(kind, line) graphics::lines(kind$epoch, kind$value, type = "o", pch = 20, lty = line)
+  Map(draw, kinds, seq_along(kinds))
+  graphics::legend("topright", names(kinds), lty = seq_along(kinds), bty = "n")
+}
+
+utils::globalVariables(c("epoch", "value", "data")) # columns that ggplot2 looks up

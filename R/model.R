@@ -1,0 +1,117 @@
+#' Make a model
+#'
+#' Layers, and all else that Keras has, are in the module [keras].
+#'
+#' @param layers A list of layers, the first of them `keras$Input(list(...))`. More can be added with `model$add()`.
+#' @param name Name of the model.
+#' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
+#' @return A Keras model.
+#' @examples
+#' \dontrun{
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#'
+#' x <- keras$Input(list(4L))
+#' model <- keras_model(x, keras$layers$Dense(1L)(x))
+#' }
+#' @export
+keras_model_sequential <- function(layers = NULL, name = NULL) {
+  with_clean_errors(keras$Sequential(layers = layers, name = name))
+}
+
+#' @rdname keras_model_sequential
+#' @export
+keras_model <- function(inputs, outputs = NULL) {
+  with_clean_errors(keras$Model(inputs = inputs, outputs = outputs))
+}
+
+#' The Xception model
+#'
+#' A convolutional network for images, by F. Chollet, <https://arxiv.org/abs/1610.02357>.
+#'
+#' @param include_top Whether to have the dense layer that names the class.
+#' @param weights `"imagenet"` for trained weights, which are downloaded, a file of weights, or `NULL` for random ones.
+#' @param input_tensor A symbolic input to use for the images.
+#' @param input_shape Shape of an image, such as `c(299, 299, 3)`.
+#' @param pooling Without a top: `"avg"` or `"max"` to pool over the image, or `NULL`.
+#' @param classes Number of classes.
+#' @return A Keras model.
+#' @examples
+#' \dontrun{
+#' model <- application_xception(weights = NULL, input_shape = c(224, 224, 3), classes = 1000)
+#' }
+#' @export
+application_xception <- function(include_top = TRUE,
+                                 weights = "imagenet",
+                                 input_tensor = NULL,
+                                 input_shape = NULL,
+                                 pooling = NULL,
+                                 classes = 1000) {
+  with_clean_errors(keras$applications$Xception(
+    include_top = include_top,
+    weights = if (is.character(weights)) path.expand(weights) else weights,
+    input_tensor = input_tensor,
+    input_shape = if (!is.null(input_shape)) do.call(reticulate::tuple, lapply(as.list(input_shape), as.integer)),
+    pooling = pooling,
+    classes = as_whole(classes)
+  ))
+}
+
+#' Ask a model
+#'
+#' What a model is made of.
+#'
+#' @param object,x A Keras model, parallel or not. A parallel model answers as its template does.
+#' @param name Name of a layer.
+#' @param index Number of a layer, which counts from 1.
+#' @param line_length Width of the summary in characters.
+#' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
+#' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
+#'   last layer, invisibly. `summary()` and `print()`: the model, invisibly.
+#' @examples
+#' \dontrun{
+#' summary(parallel_model)
+#' get_layer(parallel_model, index = 1)
+#' }
+#' @export
+get_layer <- function(object, name = NULL, index = NULL) {
+  if (is.numeric(index) && any(index < 1)) {
+    stop("Expected `index` to count from 1. Received: index = ", index, ". Use `index = 1` for the first layer.",
+      call. = FALSE
+    )
+  }
+  with_clean_errors(object$get_layer(name = name, index = if (!is.null(index)) as_whole(index - 1)))
+}
+
+#' @rdname get_layer
+#' @export
+get_config <- function(object) {
+  with_clean_errors(object$get_config())
+}
+
+#' @rdname get_layer
+#' @export
+pop_layer <- function(object) {
+  if (!inherits(object, "keras.src.models.sequential.Sequential") || is_parallel(object)) {
+    stop(
+      "Expected a sequential model on one device. Received: ", if (is_parallel(object)) "a parallel model of ",
+      class(object)[[1]], ". Take the layer from a template, before `multi_gpu_model()`.",
+      call. = FALSE
+    )
+  }
+  with_clean_errors(object$pop())
+  invisible(object)
+}
+
+#' @rdname get_layer
+#' @export
+summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = getOption("width"), ...) {
+  print_line <- function(text, ...) cat(text, "\n", sep = "")
+  with_clean_errors(object$summary(line_length = as_whole(line_length), print_fn = print_line, ...))
+  invisible(object)
+}
+
+#' @rdname get_layer
+#' @export
+print.keras.src.trainers.trainer.Trainer <- function(x, ...) {
+  summary(x, ...)
+}

@@ -1,0 +1,4 @@
+library(testthat)
+library(multigpu)
+
+test_check("multigpu")

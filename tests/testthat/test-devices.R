@@ -1,0 +1,38 @@
+test_that("simulated devices are those that `gpus` counts", {
+  expect_identical(available_gpus(), c("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+})
+
+test_that("devices cannot be simulated twice, nor in parts", {
+  expect_snapshot({
+    writeLines(error_text(simulate_gpus(2)))
+    writeLines(error_text(simulate_gpus(2.5)))
+  })
+})
+
+test_that("an overview is a data frame that prints as Python prints it", {
+  parallel <- parallel_model()
+  fit(parallel, small_data()$x, small_data()$y, epochs = 1)
+  table <- overview(parallel, batch_size = 10)
+  expect_s3_class(table, "data.frame")
+  expect_identical(table$device, available_gpus())
+  expect_identical(as.integer(table$rows), c(3L, 3L, 2L, 2L))
+  expect_identical(sum(table$weights), 4L * length(weights_of(parallel)))
+  expect_true(all(is.na(overview(parallel)$rows)))
+  expect_snapshot(print(table))
+  expect_identical(class(table[1:2]), "data.frame")
+})
+
+test_that("weights come home", {
+  parallel <- parallel_model()
+  before <- weights_of(parallel)
+  expect_identical(bring_home(parallel$template, "CPU:1"), parallel$template)
+  expect_identical(weights_of(parallel), before)
+  expect_identical(sum(overview(parallel)$weights > 0), 1L)
+})
+
+test_that("devices and models that are not there are refused", {
+  expect_snapshot({
+    writeLines(error_text(bring_home(small_model(), "GPU:7")))
+    writeLines(error_text(overview(small_model())))
+  })
+})

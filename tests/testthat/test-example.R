@@ -1,0 +1,52 @@
+# The example of the old help page, with fewer and smaller images, on simulated GPUs, in a process of its own.
+example <- '
+library(multigpu)
+simulate_gpus(8)
+num_samples <- 16
+height <- 71
+width <- 71
+num_classes <- 10
+
+with(tf$device("/cpu:0"), {
+  model <- application_xception(
+    weights = NULL,
+    input_shape = c(height, width, 3),
+    classes = num_classes
+  )
+})
+
+parallel_model <- multi_gpu_model(model, gpus = 8)
+parallel_model %>% compile(
+  loss = "categorical_crossentropy",
+  optimizer = "rmsprop"
+)
+
+x <- array(runif(num_samples * height * width * 3),
+           dim = c(num_samples, height, width, 3))
+y <- array(runif(num_samples * num_classes),
+           dim = c(num_samples, num_classes))
+
+parallel_model %>% fit(x, y, epochs = 2, batch_size = 16, verbose = 0)
+
+model %>% save_model_hdf5("my_model.h5")
+cat(sum(abs(predict(model, x))))
+'
+
+in_stock_keras <- "
+import keras, sys
+assert not any(name.startswith('multigpu') for name in sys.modules)
+model = keras.models.load_model('my_model.h5', compile=False)
+print(type(model).__name__, model.count_params())
+"
+
+test_that("the old help page's example runs, and stock Keras loads its file", {
+  folder <- tempfile("example")
+  dir.create(folder)
+  old <- setwd(folder)
+  on.exit(setwd(old))
+  printed <- run_in_new_r(example)
+  expect_equal(as.numeric(tail(printed, 1)), 16, tolerance = 1e-4) # probabilities of 16 images, in float32
+  writeLines(in_stock_keras, "load.py")
+  loaded <- system2(reticulate::py_config()$python, c("-I", "load.py"), stdout = TRUE, stderr = FALSE)
+  expect_identical(tail(loaded, 1), "Functional 20881970")
+})

@@ -1,0 +1,42 @@
+history_of_three <- function() {
+  structure(
+    list(
+      params = list(epochs = 3L),
+      metrics = list(loss = c(3, 2, 1), mae = c(0.5, 0.25, 0.125), val_loss = c(4, 3, 2)),
+      epochs = 1:3
+    ),
+    class = c("multigpu_history", "keras_training_history")
+  )
+}
+
+test_that("a history prints its last values", {
+  expect_snapshot(print(history_of_three()))
+})
+
+test_that("a history is a data frame of one row per epoch, metric and kind of data", {
+  values <- as.data.frame(history_of_three())
+  expect_identical(names(values), c("epoch", "value", "metric", "data"))
+  expect_identical(values$metric, rep(c("loss", "mae", "loss"), each = 3))
+  expect_identical(values$data, rep(c("training", "training", "validation"), each = 3))
+  expect_identical(values$value[7:9], c(4, 3, 2))
+})
+
+test_that("epochs of a resumed training, and of validation every second epoch, are those of Keras", {
+  data <- small_data()
+  history <- fit(
+    parallel_model(), data$x, data$y, epochs = 6, initial_epoch = 2,
+    validation_data = list(data$x, data$y), validation_freq = 2L
+  )
+  values <- as.data.frame(history)
+  expect_identical(values$epoch[values$data == "training"], 3:6)
+  expect_identical(values$epoch[values$data == "validation"], c(4L, 6L))
+})
+
+test_that("a history plots with either kind of graphics", {
+  grDevices::pdf(NULL)
+  on.exit(grDevices::dev.off())
+  history <- history_of_three()
+  expect_identical(plot(history, method = "base"), history)
+  expect_s3_class(plot(history, method = "ggplot2"), "ggplot")
+  expect_identical(unique(as.character(plot(history, metrics = "loss", method = "ggplot2")$data$metric)), "loss")
+})
