@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import keras
 
 import multigpu
-from multigpu import send_reduce
+from multigpu import parcels
 from process import in_own_process, markdown, run_script
 from ways import make
 from works import WORKS
 
 CASES = [(work, n) for work in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
-PARCELS = {"256 kB": 1 << 18, "1 MB": 1 << 20, "4 MB": 1 << 22, "16 MB": 1 << 24}
+NUM_PARCELS = (64, 32, 8)  # besides the number that is shipped
 STEPS = 5
 NOTE = """
 
@@ -31,13 +31,13 @@ ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "0"}  # see `Executed.sent`
 
 
 def measure(
-    work: str, num_replicas: int, way: str = "multigpu", parcel: int = send_reduce.PARCEL_BYTES
+    work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = parcels.PARCELS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
     from executed import executed  # of the tests, which `process` puts on the path
 
     multigpu.simulate_gpus(num_replicas)
-    send_reduce.PARCEL_BYTES = parcel
+    parcels.PARCELS = num_parcels
     model = make(way, WORKS[work], keras.optimizers.Adam())
     batches = WORKS[work].batches(1)
     begin = time.perf_counter()
@@ -74,15 +74,19 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    shipped = f"{send_reduce.PARCEL_BYTES / (1 << 20):g} MB"
+    shipped = {"parcel": "as shipped", "size": _size(parcels.PARCELS)}
     for work, num_replicas in CASES:
         for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
             counted = in_own_process(__file__, ENVIRONMENT, work=work, num_replicas=num_replicas, way=way)
-            yield {"work": work, "N": num_replicas, "way": way, "parcel": "as shipped", "size": shipped, **counted}
-    for name, parcel in PARCELS.items():
-        if parcel != send_reduce.PARCEL_BYTES:  # which is measured already
-            counted = in_own_process(__file__, ENVIRONMENT, work="Xception", num_replicas=8, parcel=parcel)
-            yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": name, "size": name, **counted}
+            yield {"work": work, "N": num_replicas, "way": way, **shipped, **counted}
+    for number in NUM_PARCELS:
+        counted = in_own_process(__file__, ENVIRONMENT, work="Xception", num_replicas=8, num_parcels=number)
+        yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": str(number), "size": _size(number), **counted}
+
+
+def _size(number: int) -> str:
+    """A parcel is never smaller than 1 MB."""
+    return f"1/{number} of all weights"
 
 
 def table(rows: list[dict]) -> str:
