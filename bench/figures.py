@@ -65,10 +65,10 @@ def step_ratio(work: str, way: str, num_replicas: int = 8) -> Callable[[Measured
 
 def why_not_mirrored(measured: Measured) -> str:
     row = next(row for row in measured["step_time"] if (row["work"], row["N"]) == ("conv net", 8))
+    least = row["ms"]["one device"] / row["ms"]["MirroredStrategy"]
     return (
-        f"One device by itself takes {row['ms']['one device'] / row['ms']['MirroredStrategy']:.2f} of MirroredStrategy's "
-        f"CPU seconds, and this package {row['ms']['multigpu'] / row['ms']['one device']:.2f} of one device's: what is "
-        "left above one device is too little to reach the target."
+        f"One device by itself takes {least:.2f} of MirroredStrategy's CPU seconds, and this package "
+        f"{row['ms']['multigpu'] / row['ms']['one device']:.2f} of one device's: the least possible is {least:.2f}."
     )
 
 
