@@ -68,17 +68,27 @@ def _load_hdf5(
         elif by_name:
             raise refused(shown, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`.")
         else:
-            _load_unlisted(template, file, skip_mismatch, kwargs)
+            _load_unlisted(template, file, shown, skip_mismatch, kwargs)
 
 
-def _load_unlisted(template: keras.Model, file: h5py.File, skip_mismatch: bool, kwargs: dict[str, Any]) -> None:
+def _load_unlisted(
+    template: keras.Model, file: h5py.File, shown: Path, skip_mismatch: bool, kwargs: dict[str, Any]
+) -> None:
     """Reads the format of `.weights.h5`, with the optimizer's state, which Keras would leave out of a new optimizer."""
+    if not file.visit(lambda name: name.rsplit("/", 1)[-1] == "vars" or None):
+        raise refused(shown, "in which no weights are listed", "Use another copy of it.")
     optimizer = template.optimizer if template.compiled else None
     saved = file.get("optimizer/vars")
     if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
         optimizer.build(template.trainable_variables)
-    with unchanged_on_error(template):
-        template.load_weights(file.filename, skip_mismatch=skip_mismatch, **kwargs)
+    try:
+        with unchanged_on_error(template):
+            template.load_weights(file.filename, skip_mismatch=skip_mismatch, **kwargs)
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"Expected weights that fit the model. Received: {str(shown)!r}, with others. Load it into a model of the "
+            f"same structure, or pass `skip_mismatch=True` to leave out what does not fit. Keras says: {error}"
+        ) from error
 
 
 @contextlib.contextmanager
