@@ -122,8 +122,11 @@ def rising():
     return keras.Model(inputs, layers.Dense(1, kernel_initializer=above_zero)(x))
 
 
-@pytest.mark.parametrize("is_sent", [False, True], ids=["looked up by its owner", "sent"])
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+# A table that is sent gives an optimizer the same rows as one that is looked up by its owner: three of them will do.
+SENT = [keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.Adagrad]
+
+
+@pytest.mark.parametrize(("kind", "is_sent"), [*((k, False) for k in OPTIMIZERS), *((k, True) for k in SENT)])
 def test_every_optimizer_updates_a_table_on_two_devices_as_on_one(kind, is_sent, monkeypatch):
     monkeypatch.setattr(tables, "PARCEL_BYTES", 1 << 20 if is_sent else 1)
     templates = []
