@@ -134,8 +134,8 @@ def test_a_mismatch_names_layer_and_both_shapes_and_changes_nothing():
     with pytest.warns(UserWarning, match=SAID), pytest.raises(ValueError, match="Expected") as raised:
         load_model_weights_hdf5(wide, OLD / "seq-parallel-weights.h5")
     assert str(raised.value) == (
-        "Expected shape (16, 2) for weight 'sequential/head/kernel' of the template (layer 'sequential_1' in the file). "
-        "Received shape (16, 1) ('d2/kernel:0') in the file. Load it into a model of the same structure, or pass "
+        "Expected shape (16, 2) for weight 'sequential/head/kernel' of the template (layer 'sequential_1' in the file)."
+        " Received shape (16, 1) ('d2/kernel:0') in the file. Load it into a model of the same structure, or pass "
         "`skip_mismatch=True` to leave out what does not fit."
     )
     assert_weights(wide, before)

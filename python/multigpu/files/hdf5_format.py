@@ -11,6 +11,7 @@ from multigpu.files.legacy_config import model_from_legacy_config
 from multigpu.files.listed_weights import assign, listed_layers
 from multigpu.files.loading import find_pairs, listed_group
 from multigpu.files.old_parallel import nested_config, nested_template
+from multigpu.files.patient_file import new_hdf5
 from multigpu.files.training_config import compile_arguments_of, loadable, restore_optimizer
 from multigpu.files.untrusted import clean_copy, refused
 from multigpu.files.whole import write_whole
@@ -22,12 +23,12 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_o
 
     def write(path: Path) -> None:
         compiled_with = compile_arguments(template) if template.compiled else None
-        try:
-            keras.saving.save_model(template, path, include_optimizer=include_optimizer)
-        finally:
-            if compiled_with is not None:  # Keras takes the optimizer out of the model's own arguments
-                restore_compile_arguments(template, compiled_with)
-        with h5py.File(path, "r+") as file:
+        with new_hdf5(path) as file:
+            try:
+                keras.saving.save_model(template, file, include_optimizer=include_optimizer)
+            finally:
+                if compiled_with is not None:  # Keras takes the optimizer out of the model's own arguments
+                    restore_compile_arguments(template, compiled_with)
             if "training_config" in file.attrs:
                 file.attrs["training_config"] = json.dumps(loadable(json.loads(file.attrs["training_config"])))
 

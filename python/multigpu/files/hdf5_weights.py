@@ -9,6 +9,8 @@ import numpy as np
 
 from multigpu.files.listed_weights import TOP_LEVEL, list_names, own_weights, saved_order
 from multigpu.files.loading import load_into
+from multigpu.files.patient_file import new_hdf5
+from multigpu.files.saving import write_unlisted
 from multigpu.files.template_of import template_of
 from multigpu.files.whole import expanded, write_whole
 
@@ -46,7 +48,7 @@ def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool 
     listed = not str(expanded(filepath)).endswith(KERAS_3_ENDING)
     write_whole(
         filepath,
-        lambda path: _write_listed(template, path) if listed else template.save_weights(path),
+        lambda path: _write_listed(template, path) if listed else write_unlisted(template, path),
         ".h5" if listed else KERAS_3_ENDING,
         overwrite,
     )
@@ -83,7 +85,7 @@ def load_model_weights_hdf5(
 
 def _write_listed(template: keras.Model, path: Path) -> None:
     """The weights by layer."""
-    with h5py.File(path, "w") as file:
+    with new_hdf5(path) as file:
         list_names(file, "layer_names", [layer.name for layer in template.layers])
         file.attrs["backend"], file.attrs["keras_version"] = "tensorflow", keras.__version__
         for layer in template.layers:

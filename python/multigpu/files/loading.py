@@ -74,7 +74,8 @@ def _load_hdf5(
 def _load_unlisted(template: keras.Model, file: h5py.File, skip_mismatch: bool, kwargs: dict[str, Any]) -> None:
     """Reads the format of `.weights.h5`, with the optimizer's state, which Keras would leave out of a new optimizer."""
     optimizer = template.optimizer if template.compiled else None
-    if optimizer is not None and not optimizer.built and "optimizer" in file:
+    saved = file.get("optimizer/vars")
+    if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
         optimizer.build(template.trainable_variables)
     with unchanged_on_error(template):
         template.load_weights(file.filename, skip_mismatch=skip_mismatch, **kwargs)

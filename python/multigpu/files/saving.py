@@ -1,12 +1,14 @@
 """What a parallel model writes and reads: its template, whole."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from multigpu.files.hdf5_format import write_model
 from multigpu.files.loading import load_into
+from multigpu.files.patient_file import patient_file
 from multigpu.files.whole import check_overwrite, expanded, write_whole
 
 HDF5_ENDINGS = (".h5", ".hdf5")
@@ -33,7 +35,13 @@ def save_weights(
         _check_overwrite(filepath, overwrite)
         template.save_weights(filepath, max_shard_size=max_shard_size)
     else:
-        write_whole(filepath, template.save_weights, ".weights.h5", overwrite)
+        write_whole(filepath, lambda path: write_unlisted(template, path), ".weights.h5", overwrite)
+
+
+def write_unlisted(template: keras.Model, path: Path) -> None:
+    """The format of `.weights.h5`, which has the optimizer's state too."""
+    with patient_file(path) as file:
+        template.save_weights(file)
 
 
 def load_weights(template: keras.Model, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from multigpu.files.listed_weights import assign, listed_names
 from multigpu.files.pointed_warning import warn
 
+RESOLVED_BY_COMPILE = ("accuracy", "acc", "crossentropy", "ce")  # by the shape of the output
 KEPT = ("loss_weights", "run_eagerly", "steps_per_execution", "jit_compile", "auto_scale_loss")
 
 
@@ -38,21 +39,27 @@ def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[s
         arguments = {name: training_config[name] for name in KEPT if training_config.get(name) is not None}
         arguments["optimizer"] = _optimizer(training_config["optimizer_config"])
         for name, module in (("loss", keras.losses), ("metrics", keras.metrics), ("weighted_metrics", keras.metrics)):
-            arguments[name] = _restored(training_config.get(name), module.deserialize)
+            arguments[name] = _restored(training_config.get(name), module)
     return arguments
 
 
-def _restored(config: Any, deserialize: Callable[[Any], Any]) -> Any:
-    """Nested losses or metrics; names are left to `compile()`, which knows more of them."""
+def _restored(config: Any, module: Any) -> Any:
+    """Nested losses or metrics, of `keras.losses` or `keras.metrics`."""
     if isinstance(config, str):
-        return keras.saving.get_registered_object(config) or config
+        return _known(config, module)
     if isinstance(config, dict) and "class_name" in config:
-        return deserialize(_of_keras_3(config))
+        restored = _of_keras_3(config)
+        return _known(restored, module) if isinstance(restored, str) else module.deserialize(restored)
     if isinstance(config, dict):
-        return {name: _restored(each, deserialize) for name, each in config.items()}
-    if isinstance(config, list | tuple):
-        return [_restored(each, deserialize) for each in config]
-    return config
+        return {name: _restored(each, module) for name, each in config.items()}
+    return [_restored(each, module) for each in config] if isinstance(config, list | tuple) else config
+
+
+def _known(name: str, module: Any) -> Any:
+    """What the caller has under a name, or the name, if `compile()` will find it: it would not look before training."""
+    if name not in RESOLVED_BY_COMPILE and keras.saving.get_registered_object(name) is None:
+        module.get(name)  # raises if there is none
+    return keras.saving.get_registered_object(name) or name
 
 
 def _of_keras_3(config: dict[str, Any]) -> Any:
