@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+import tensorflow as tf
 from tensorflow.python.eager import context  # the only way to the graphs as partitioned and run
 
 DATA_PIPELINE = ("Iterator", "Dataset", "Optional")
@@ -12,6 +13,7 @@ DATA_PIPELINE = ("Iterator", "Dataset", "Optional")
 class Executed(NamedTuple):
     ops: dict[str, Counter]  # type of op → device → how many
     transfers: Counter  # (from, to) → how many tensors
+    transfers_of: Counter  # type → how many tensors
 
     def devices_of(self, *types: str) -> Counter:
         """How many ops of these types each device ran; a type stands for all whose names contain it."""
@@ -33,6 +35,7 @@ def executed(work: Callable[[], object]) -> Executed:
         context.context().disable_run_metadata()
     ops: dict[str, Counter] = {}
     transfers: Counter = Counter()
+    transfers_of: Counter = Counter()
     for function in metadata.function_graphs:
         for graph in function.partition_graphs:
             for node in graph.node:
@@ -40,7 +43,8 @@ def executed(work: Callable[[], object]) -> Executed:
                 if node.op in ("_Send", "_HostSend"):
                     ends = (node.attr[end].s.decode() for end in ("send_device", "recv_device"))
                     transfers[tuple(_short(end) for end in ends)] += 1
-    return Executed(ops, transfers)
+                    transfers_of[tf.as_dtype(node.attr["T"].type)] += 1
+    return Executed(ops, transfers, transfers_of)
 
 
 def _short(device: str) -> str:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from multigpu.devices import short_name
 from multigpu.gradient_notes import GradientNotes
+from multigpu.parcels import PARCEL_BYTES, Types, make_parcels, pack, parcels_of, unpack
 from multigpu.place_locate import locate
-from multigpu.send_reduce import PARCEL_BYTES, make_parcels, pack, parcels_of, send, send_once, unpack
+from multigpu.send_reduce import send, send_once
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
+DEVICES = [f"CPU:{number}" for number in range(8)]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
 NEARLY_A_PARCEL = PARCEL_BYTES // 4 - 1  # in float32
 SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_PARCEL,), (NEARLY_A_PARCEL + 1,), (600, 500)]
@@ -30,6 +32,10 @@ def values_of(kinds):
     ]
 
 
+def parcels_for(kinds):
+    return make_parcels([(owner, Types(dtype, dtype, dtype), shape) for owner, dtype, shape in kinds])
+
+
 def num_bytes(kind):
     _, dtype, shape = kind
     return math.prod(shape) * max(dtype.size, 1)
@@ -39,7 +45,7 @@ def num_bytes(kind):
 @given(kinds=st.lists(KINDS, max_size=12))
 def test_unpack_undoes_pack(kinds):
     values = values_of(kinds)
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     arrived = unpack([pack(values, parcel) for parcel in parcels], parcels)
     assert len(arrived) == len(values)
     for value, other in zip(values, arrived, strict=True):
@@ -50,7 +56,7 @@ def test_unpack_undoes_pack(kinds):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     assert sorted(member for parcel in parcels for member in parcel.members) == list(range(len(kinds)))
     for parcel in parcels:
         assert {kinds[member][0] for member in parcel.members} == {parcel.owner}
@@ -61,7 +67,7 @@ def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kind
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
-    parcels = make_parcels(kinds)
+    parcels = parcels_for(kinds)
     for parcel in parcels:
         sizes = [num_bytes(kinds[member]) for member in parcel.members]
         assert len(sizes) == 1 or max(sizes) < PARCEL_BYTES
@@ -71,13 +77,13 @@ def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
 
 
 def test_a_hundred_small_tensors_are_one_transfer():
-    (parcel,) = make_parcels([("CPU:0", tf.float32, (3, 3))] * 100)
+    (parcel,) = parcels_for([("CPU:0", tf.float32, (3, 3))] * 100)
     assert parcel.members == tuple(range(100))
 
 
 def test_nothing_to_send_is_no_parcel():
     assert make_parcels([]) == []
-    assert send([], [], 3, GradientNotes()) == [[], [], []]
+    assert send([], [], DEVICES[:3], GradientNotes()) == [[], [], []]
 
 
 def weights_and_parcels():
@@ -92,7 +98,7 @@ def weights_and_parcels():
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
     weights, parcels = weights_and_parcels()
-    received = send(weights, parcels, num_replicas, GradientNotes())
+    received = send(weights, parcels, DEVICES[:num_replicas], GradientNotes())
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
@@ -105,7 +111,7 @@ def gradients(num_replicas, connected):
     notes = GradientNotes()
     notes.connected.update(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, parcels, num_replicas, notes)
+        received = send(weights, parcels, DEVICES[:num_replicas], notes)
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, parcels)])
             for replica, buffers in enumerate(received)

@@ -6,20 +6,24 @@ import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch
-from multigpu.led_calls import call_directly
 from multigpu.masks import mask_of, with_mask
+from multigpu.parcels import Types
+from multigpu.parts import take_apart
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
 from multigpu.spread import Merged, spread
-from multigpu.synchronized import SharedStatistics
-from multigpu.tables import Tables
-from multigpu.template import kept_by_keras, sublayers, wants_jit
+from multigpu.template import sublayers, wants_jit
 
 
 class SpreadCall:
-    """Calls of a template, spread over the devices of a plan."""
+    """Calls of a template, spread over the devices of a plan.
+
+    Attributes:
+        types: the types in which weights travel, by their ids, as found when they were last sent.
+    """
 
     def __init__(self, template: keras.Model, plan: Plan):
+        self.types: dict[int, Types] = {}
         self._template = template
         self._plan = plan
         self._as_function = tf.function(self._call_with_masks, autograph=False, reduce_retracing=True)
@@ -32,7 +36,7 @@ class SpreadCall:
             return self._spread(Batch(args, kwargs), eager=True)
         masks = [mask_of(leaf) for leaf in keras.tree.flatten((args, kwargs))]
         outputs, output_masks, losses = self._as_function(args, kwargs, masks, self._fingerprint())
-        return Merged(_with_masks(outputs, output_masks), losses)
+        return Merged(_with_masks(outputs, output_masks), losses, self.types)
 
     def _call_with_masks(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
         """A call from outside of any function, traced as one, so that its replicas run at the same time."""
@@ -42,21 +46,9 @@ class SpreadCall:
         return merged.outputs, [mask_of(x) for x in keras.tree.flatten(merged.outputs)], merged.losses
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
-        template = self._template
-        layers, known = sublayers(template), set(map(id, template.variables))
-        statistics, tables = SharedStatistics(layers, self._plan.devices), Tables(layers)
-        merged = spread(
-            lambda *args, **kwargs: call_directly(template, args, kwargs),
-            batch,
-            tables.without(template.trainable_variables),
-            tables.without(template.non_trainable_variables),
-            self._plan,
-            statistics,
-            tables,
-            kept_by_keras(template),
-            jit_compile=not (eager or statistics.layers or tables.layers) and wants_jit(template),
-            eager=eager,
-        )
+        parts, known = take_apart(self._template, self._plan), set(map(id, self._template.variables))
+        merged = spread(parts, batch, self._plan, eager)
+        self.types = merged.types
         self._refuse_new_variables(known)
         return merged
 

@@ -1,14 +1,15 @@
 """The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import keras
 
 from multigpu.owners import slots_of
+from multigpu.parcels import Parcel, Types, parcels_of
 from multigpu.place_locate import locate, num_bytes
 from multigpu.plan import Plan
-from multigpu.send_reduce import parcels_of
+from multigpu.relay import moves_of
 from multigpu.tables import Tables
 from multigpu.template import sublayers
 
@@ -54,31 +55,48 @@ class Overview(tuple[DeviceRow, ...]):
     __repr__ = __str__
 
 
-def overview(template: keras.Model, plan: Plan, batch_size: int | None) -> Overview:
-    """The table for a template under a plan. Rows of large embedding tables depend on the batch and do not count."""
+def overview(
+    template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None = None
+) -> Overview:
+    """The table for a template under a plan. Rows of large embedding tables depend on the batch and do not count.
+
+    Args:
+        template: the template.
+        plan: where its weights are and its replicas run.
+        batch_size: rows of a batch.
+        types: in which weights travel, by their ids; where unknown, as they are stored.
+    """
     owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
-    return Overview(_row(device, template, plan, batch_size) for device in owners)
+    return Overview(_row(device, template, plan, batch_size, types) for device in owners)
 
 
-def _row(device: str, template: keras.Model, plan: Plan, batch_size: int | None) -> DeviceRow:
+def _row(
+    device: str, template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None
+) -> DeviceRow:
     replica = plan.devices.index(device) if device in plan.devices else None
     weights = Tables(sublayers(template)).without(template.trainable_variables)
-    parcels = parcels_of(weights)
-    mine = [parcel for parcel in parcels if parcel.owner == device]
-    others = [parcel for parcel in parcels if parcel.owner != device] if replica is not None else []
-    receivers = len(plan.devices) - (replica is not None)  # every replica but the one beside the owner
-    own_bytes = sum(num_bytes(weights[i]) for parcel in mine for i in parcel.members)
-    other_bytes = sum(num_bytes(weights[i]) for parcel in others for i in parcel.members)
+    parcels = parcels_of(weights, types)
+    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices)]
+    comes = [(move.share, parcel) for move, parcel in moves if move.receiver == device]
+    leaves = [(move.share, parcel) for move, parcel in moves if move.sender == device]
     return DeviceRow(
         device=device,
         replica=replica,
         rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
         weights=_bytes_on(device, template.variables),
         slots=_slot_bytes(device, template),
-        received=other_bytes + receivers * own_bytes,  # weights of others, gradients of its own
-        sent=receivers * own_bytes + other_bytes,  # its own weights, gradients of others
-        transfers=2 * (len(others) + receivers * len(mine)),
+        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients go the way of the weights, backward
+        sent=_sent_bytes(leaves) + _reduced_bytes(comes),
+        transfers=2 * (len(comes) + len(leaves)),
     )
+
+
+def _sent_bytes(parcels: Sequence[tuple[float, Parcel]]) -> int:
+    return round(sum(share * parcel.sent_bytes for share, parcel in parcels))
+
+
+def _reduced_bytes(parcels: Sequence[tuple[float, Parcel]]) -> int:
+    return round(sum(share * parcel.reduced_bytes for share, parcel in parcels))
 
 
 def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:

@@ -187,7 +187,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         Returns:
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
         """
-        return overview(self.template, self.plan, batch_size)
+        return overview(self.template, self.plan, batch_size, self._spread.types)
 
 
 def _is_functional(model: keras.Model) -> bool:

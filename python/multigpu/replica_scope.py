@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.place_locate import read
+from multigpu.parcels import Types
+from multigpu.place_locate import read, stored_dtype
 
 SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
 
@@ -21,6 +22,8 @@ class ReplicaScope(keras.StatelessScope):
         super().__init__(collect_losses=True)
         self.updated: list[keras.Variable] = []
         self._replica = replica
+        self._graph = tf.compat.v1.get_default_graph()
+        self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
         self._before: dict[int, tf.Tensor] = {}
         for variable, value in zip(variables, values, strict=True):
             self._begin_with(variable, value)
@@ -30,7 +33,20 @@ class ReplicaScope(keras.StatelessScope):
         value = super().get_current_value(variable)
         if value is None and is_seed(variable):  # Keras' generator for layers that have none belongs to no model
             value = self._begin_with(variable, read(variable))
+        self._note_read(variable, tf.as_dtype(variable.dtype))  # which is, under autocast, the type to be read in
         return value
+
+    def types(self, variable: keras.Variable) -> Types:
+        """The types in which this variable and its gradient can travel without a change in any number.
+
+        A weight that the template reads in a smaller type alone can travel in it. So can its gradient if it was read
+        once: several gradients are summed in the type in which the weight is stored.
+        """
+        stored, reads = stored_dtype(variable), self._reads.get(id(variable), [])
+        if len({dtype for dtype, _ in reads}) != 1 or reads[0][0].size >= stored.size:
+            return Types(stored, stored, stored)
+        sent, in_loop = reads[0]
+        return Types(stored, sent, stored if in_loop or len(reads) > 1 else sent)
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
         """Keeps an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
@@ -46,8 +62,17 @@ class ReplicaScope(keras.StatelessScope):
 
     def value_before(self, variable: keras.Variable) -> tf.Tensor:
         """The value with which the template started."""
+        self._note_read(variable, stored_dtype(variable))
         before = self._before.get(id(variable))
         return self._begin_with(variable, read(variable)) if before is None else before
+
+    def value_now(self, variable: keras.Variable) -> tf.Tensor:
+        """The value that the template would leave behind."""
+        return self.state_mapping[id(variable)]
+
+    def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:
+        in_loop = tf.compat.v1.get_default_graph() is not self._graph
+        self._reads.setdefault(id(variable), []).append((dtype, in_loop))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Sets the value with which the template starts; a generator of noise gets a seed of its own per replica."""

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from multigpu.gradient_notes import GradientNotes, inputs_reached
-from multigpu.send_reduce import Parcel, pack, unpack
+from multigpu.parcels import Parcel, pack, unpack
+from multigpu.send_reduce import arrive
 from multigpu.split_merge import drop_standby
 
 
@@ -49,7 +50,8 @@ class Run:
     def __call__(self, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Results for packed weights and other inputs, differentiable to any order."""
         with tf.device(self.device):
-            return list(self._forward(*buffers, *inputs))
+            arrived = [arrive(buffer, parcel) for buffer, parcel in zip(buffers, self.parcels, strict=True)]
+            return list(self._forward(*arrived, *inputs))
 
     @tf.custom_gradient
     def _forward(self, *arrived: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.parcels import Parcel, open_parcel, pack, parcels_of
 from multigpu.place_locate import stored_dtype
 from multigpu.replica_scope import is_seed
-from multigpu.send_reduce import Parcel, open_parcel, pack, parcels_of
 
 
 def may_grow(variable: keras.Variable) -> bool:

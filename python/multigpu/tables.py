@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, storage
-from multigpu.send_reduce import PARCEL_BYTES
 
 
 class Tables:
@@ -53,7 +53,24 @@ def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
     with tf.device(locate(table)):
         ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
         rows = keras.ops.take(storage(table), ids, axis=0)  # the storage: Keras would cast the whole table first
-    return keras.ops.cast(rows, layer.compute_dtype)
+    return _narrowed(rows, tf.as_dtype(layer.compute_dtype), locate(table))
+
+
+def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
+    """Rows in the type that is computed with, in which they and their gradients travel: the owner casts both."""
+    if rows.dtype == dtype:
+        return rows
+
+    @tf.custom_gradient
+    def cast(x: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        def widened(upstream: tf.Tensor) -> tf.Tensor:
+            with tf.device(owner):
+                return tf.cast(upstream, x.dtype)
+
+        return tf.cast(x, dtype), widened
+
+    with tf.device(owner):
+        return cast(rows)
 
 
 def _is_plain_embedding(layer: keras.Layer) -> bool:

@@ -1,0 +1,50 @@
+"""The template taken apart for one call: what is sent, what is kept, and what needs all replicas."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import keras
+
+from multigpu.led_calls import call_directly
+from multigpu.plan import Plan
+from multigpu.synchronized import SharedStatistics
+from multigpu.tables import Tables
+from multigpu.template import kept_by_keras, sublayers, wants_jit
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a call of the template consists of.
+
+    Attributes:
+        call: the template, or how to call it.
+        weights: variables that are trained and sent: gradients flow back to them.
+        state: the template's other variables.
+        statistics: the layers that want statistics of the whole batch.
+        tables: the layers whose tables are not sent.
+        kept_by_keras: ids of the state that Keras' own layers keep.
+        jit_compile: whether XLA compiles the replicas.
+    """
+
+    call: Callable
+    weights: Sequence[keras.Variable]
+    state: Sequence[keras.Variable]
+    statistics: SharedStatistics
+    tables: Tables
+    kept_by_keras: Collection[int]
+    jit_compile: bool
+
+
+def take_apart(template: keras.Model, plan: Plan) -> Parts:
+    """The parts of a template as it is now: layers may be frozen or thawed between calls."""
+    layers = sublayers(template)
+    statistics, tables = SharedStatistics(layers, plan.devices), Tables(layers)
+    return Parts(
+        call=lambda *args, **kwargs: call_directly(template, args, kwargs),
+        weights=tables.without(template.trainable_variables),
+        state=tables.without(template.non_trainable_variables),
+        statistics=statistics,
+        tables=tables,
+        kept_by_keras=kept_by_keras(template),
+        jit_compile=not (statistics.layers or tables.layers) and wants_jit(template),
+    )
