@@ -111,7 +111,7 @@ check_parallel <- function(object) {
   }
 }
 
-# Asked by `__class__`, and so in R's classes, a parallel model is what its template is.
+# By `__class__`, and so by its classes in older versions of reticulate, a parallel model is what its template is.
 is_parallel <- function(object) {
   identical(reticulate::import_builtins()$type(object)$`__name__`, "ParallelModel")
 }

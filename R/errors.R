@@ -5,10 +5,9 @@ with_clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) stop(clean_error(e)))
 }
 
+# A condition of its own: in newer versions of reticulate the one that arrives is a Python object that stays as it is.
 clean_error <- function(e) {
-  e$message <- clean_message(conditionMessage(e))
-  e["call"] <- list(NULL)
-  e
+  errorCondition(clean_message(conditionMessage(e)), class = class(e)[[1]])
 }
 
 clean_message <- function(message) {

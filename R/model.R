@@ -93,8 +93,9 @@ get_config <- function(object) {
 pop_layer <- function(object) {
   if (!inherits(object, "keras.src.models.sequential.Sequential") || is_parallel(object)) {
     stop(
-      "Expected a sequential model on one device. Received: ", if (is_parallel(object)) "a parallel model of ",
-      class(object)[[1]], ". Take the layer from a template, before `multi_gpu_model()`.",
+      "Expected a sequential model on one device. Received: ",
+      if (is_parallel(object)) "a parallel model" else class(object)[[1]],
+      ". Take the layer from a template, before `multi_gpu_model()`.",
       call. = FALSE
     )
   }
