@@ -118,6 +118,12 @@ UPDATES = {
     "moving average that overwrites": adam(use_ema=True, ema_overwrite_frequency=2),
     "clipvalue": adam(clipvalue=0.1),
     "weight decay": adam(weight_decay=0.1),
+    "Adafactor": optimizers.Adafactor,
+    "Lamb": optimizers.Lamb,
+    "Muon": optimizers.Muon,
+    "loss scaling": lambda: optimizers.LossScaleOptimizer(optimizers.Adam()),
+    "clipnorm": adam(clipnorm=0.1),
+    "global_clipnorm": adam(global_clipnorm=0.1),
 }
 
 

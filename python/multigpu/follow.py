@@ -17,8 +17,8 @@ from multigpu.devices import short_name
 def ops_follow_inputs(default: str) -> Iterator[None]:
     """Places ops that name no device: on the device that all their tensors come from, or else on `default`.
 
-    Scalars do not count: a learning rate goes where it is needed. Works while a function is traced; outside of one, ops
-    run on `default`.
+    Scalars and constants do not count: a learning rate, or the axes of a sum, go where they are needed. Works while a
+    function is traced; outside of one, ops run on `default`.
     """
     if tf.executing_eagerly():
         with tf.device(default):
@@ -38,7 +38,13 @@ def _device_of_inputs(op: tf.Operation) -> str:
 
 
 def _tensors(op: tf.Operation) -> list[tf.Tensor]:
-    return [tensor for tensor in op.inputs if tensor.shape.rank != 0 or tensor.dtype == tf.resource]
+    tensors = [tensor for tensor in op.inputs if not _is_constant(tensor.op)]
+    return [tensor for tensor in tensors if tensor.shape.rank != 0 or tensor.dtype == tf.resource]
+
+
+def _is_constant(op: tf.Operation) -> bool:
+    """Whether this is a constant, or made of constants alone, such as ones of some shape."""
+    return op.type == "Const" or (len(op.inputs) > 0 and all(tensor.op.type == "Const" for tensor in op.inputs))
 
 
 def _device_of(tensor: tf.Tensor) -> str:

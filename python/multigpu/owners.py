@@ -41,8 +41,13 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
     for model in _models_with(moved):
         model.train_function = model.test_function = model.predict_function = None
         if getattr(model, "optimizer", None) is not None:
-            for slot, weight in slots_of(model.optimizer, model.trainable_variables):
-                place([slot], locate(weight))
+            place_slots(model.optimizer, model.trainable_variables)
+
+
+def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    """Places what an optimizer keeps for each weight beside that weight."""
+    for slot, weight in slots_of(optimizer, weights):
+        place([slot], locate(weight))
 
 
 def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
@@ -65,16 +70,21 @@ def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
 def slots_of(
     optimizer: keras.Optimizer, weights: Sequence[keras.Variable]
 ) -> list[tuple[keras.Variable, keras.Variable]]:
-    """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them."""
+    """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them.
+
+    Adafactor's rows and columns have the weight's short name alone, and come right before a slot of that weight.
+    """
     named = sorted(
         ((weight.path.replace("/", "_") + "_", weight) for weight in weights), key=lambda pair: -len(pair[0])
     )
-    pairs = []
-    for slot in optimizer.variables:
+    pairs: list[tuple[keras.Variable, keras.Variable]] = []
+    for slot in reversed(optimizer.variables):
         weight = next((weight for name, weight in named if slot.name.startswith(name)), None)
+        if weight is None and pairs and slot.shape and slot.name == pairs[-1][1].name:
+            weight = pairs[-1][1]
         if weight is not None:
             pairs.append((slot, weight))
-    return pairs
+    return pairs[::-1]
 
 
 def _models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:

@@ -13,6 +13,7 @@ from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.overview import Overview, overview
+from multigpu.owners import place_slots
 from multigpu.plan import Plan
 from multigpu.template import compile_arguments
 
@@ -93,6 +94,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         if self.optimizer is not None and not self.optimizer.built and self.trainable_variables:
             with keras.name_scope(self.optimizer.name, caller=self.optimizer):  # as in its first step
                 self.optimizer.build(self.trainable_variables)
+            place_slots(self.optimizer, self.trainable_variables)
         return super().make_train_function(force)
 
     def train_step(self, data: Any) -> Any:
