@@ -13,10 +13,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the reader of
 import tensorflow as tf
 
 
-def in_own_process(script: str, environment: Mapping[str, str] | None = None, **arguments: object) -> dict:
+def in_own_process(script: str, **arguments: object) -> dict:
     """What the script's `measure(**arguments)` gives in a fresh process."""
     command = [sys.executable, script, "--worker", json.dumps(arguments)]
-    env = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **(environment or {})}
+    env = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         raise RuntimeError(f"{Path(script).name} {arguments}:\n{done.stderr[-2000:]}")

@@ -25,23 +25,22 @@ NOTE = """
 A ring moves 2·(N−1)/N times the weights in and out of each device. So does the mean of the devices here. A device moves
 more if it owns more than its share, as it must where one weight is larger than that: it is sent to all others. The old
 algorithm moves weights only, since all its gradients are computed on one device, to which activations travel instead.
-CPU seconds here are without oneDNN.
 """
-ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "0"}  # see `Executed.sent`
 
 
 def measure(
     work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = parcels.PARCELS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
-    from executed import executed  # of the tests, which `process` puts on the path
+    from crossings import crossings  # of the tests, which `process` puts on the path
+    from executed import executed
 
     multigpu.simulate_gpus(num_replicas)
     parcels.PARCELS = num_parcels
     model = make(way, WORKS[work], keras.optimizers.Adam())
     batches = WORKS[work].batches(1)
     begin = time.perf_counter()
-    sent = executed(lambda: model.fit(batches, verbose=0)).sent()
+    sent = crossings(executed(lambda: model.fit(batches, verbose=0)))
     first = time.perf_counter() - begin
     steps = []
     for _ in range(STEPS):
@@ -69,7 +68,9 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
         "transfers": sum(numbers.values()) / len(devices),
         "most transfers": max(numbers.values()),
         "scalars": 2 * sum(transfer.shape == () for transfer in sent) / len(devices),
-        "of the batch": 2 * sum(transfer.shape is None for transfer in sent) / len(devices),
+        "of the batch": 2
+        * sum(transfer.num_bytes is None and transfer.dtype != "int32" for transfer in sent)
+        / len(devices),
     }
 
 
@@ -77,10 +78,10 @@ def rows() -> Iterator[dict]:
     shipped = {"parcel": "as shipped", "size": _size(parcels.PARCELS)}
     for work, num_replicas in CASES:
         for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
-            counted = in_own_process(__file__, ENVIRONMENT, work=work, num_replicas=num_replicas, way=way)
+            counted = in_own_process(__file__, work=work, num_replicas=num_replicas, way=way)
             yield {"work": work, "N": num_replicas, "way": way, **shipped, **counted}
     for number in NUM_PARCELS:
-        counted = in_own_process(__file__, ENVIRONMENT, work="Xception", num_replicas=8, num_parcels=number)
+        counted = in_own_process(__file__, work="Xception", num_replicas=8, num_parcels=number)
         yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": str(number), "size": _size(number), **counted}
 
 
