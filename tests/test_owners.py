@@ -36,7 +36,7 @@ def total(variables, device):
 @given(st.lists(st.integers(1, 10**6), max_size=60), st.integers(1, 8))
 def test_the_most_loaded_owner_has_at_most_the_mean_and_one_more(sizes, num_devices):
     devices = [f"CPU:{i}" for i in range(num_devices)]
-    owners = balance(sizes, devices)
+    owners = balance(sizes, dict.fromkeys(devices, 0))
     loads = [sum(size for size, owner in zip(sizes, owners, strict=True) if owner == device) for device in devices]
     assert max(loads) <= sum(sizes) / num_devices + max(sizes, default=0)
 
@@ -47,6 +47,22 @@ def test_weights_and_statistics_are_spread_over_the_target_devices():
     loads = [total(template.weights, device) for device in DEVICES]
     assert sum(loads) == sum(map(num_bytes, template.weights))
     assert max(loads) <= 1.25 * sum(loads) / len(loads)
+
+
+def test_small_state_is_together_where_the_fewest_weights_are():
+    template = wide_net()
+    multi_gpu_model(template, gpus=DEVICES)
+    (owner,) = {locate(variable) for variable in template.non_trainable_variables}
+    assert total(template.trainable_weights, owner) == min(total(template.trainable_weights, d) for d in DEVICES)
+
+
+def test_large_frozen_weights_are_spread_too():
+    layers = [keras.layers.Dense(600) for _ in range(3)]
+    for layer in layers:
+        layer.trainable = False
+    template = keras.Sequential([keras.Input((600,)), *layers, keras.layers.Dense(2)])
+    multi_gpu_model(template, gpus=DEVICES)
+    assert {locate(layer.kernel) for layer in layers} == set(DEVICES)
 
 
 def test_counters_and_seeds_stay_with_the_cpu():

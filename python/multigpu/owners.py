@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
+from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, place, stored_dtype
 from multigpu.plan import Plan
 
@@ -12,16 +13,24 @@ from multigpu.plan import Plan
 def settle(model: keras.Model, plan: Plan) -> None:
     """Moves each variable of a model, in place, to the owner that the plan means it to have.
 
-    With `cpu_relocation` that is the CPU for all. Otherwise weights and floating-point state are spread over the
-    devices, each balanced by bytes; counters and seeds, which are tiny and read by the CPU, stay there.
+    With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
+    then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
     """
     owners = dict.fromkeys(map(id, model.variables), "CPU:0")
     if not plan.cpu_relocation:
+        loads = dict.fromkeys(plan.devices, 0)
         for group in (model.trainable_variables, model.non_trainable_variables):
-            floating = [variable for variable in group if stored_dtype(variable).is_floating]
-            balanced = balance([num_bytes(variable) for variable in floating], plan.devices)
-            owners.update(zip(map(id, floating), balanced, strict=True))
+            blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating])
+            balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads)
+            owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
     move([(variable, owners[id(variable)]) for variable in model.variables])
+
+
+def _blocks(variables: Sequence[keras.Variable]) -> list[list[keras.Variable]]:
+    """What gets an owner together: each weight by itself, and state that fits into one parcel, which travels in one."""
+    small = sum(map(num_bytes, variables)) < PARCEL_BYTES
+    is_state = not any(variable.trainable for variable in variables)
+    return [list(variables)] if variables and is_state and small else [[variable] for variable in variables]
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
@@ -36,12 +45,15 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
                 place([slot], locate(weight))
 
 
-def balance(sizes: Sequence[int], devices: Sequence[str]) -> list[str]:
+def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
     """An owner for each size, so that the devices have about the same in total: the largest first, to the emptiest.
 
     This is R. L. Graham's rule ("Bounds on multiprocessing timing anomalies", 1969): at most 4/3 of the best possible.
+
+    Args:
+        sizes: in bytes.
+        loads: bytes that each device has already; what it gets is added.
     """
-    loads = dict.fromkeys(devices, 0)
     owners = [""] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         owner = min(loads, key=lambda device: loads[device])
