@@ -201,7 +201,7 @@ def test_a_file_that_fits_in_part_changes_nothing(ending, tmp_path):
     (parallel.save_weights if ending == ".weights.h5" else parallel.save)(tmp_path / f"w{ending}")
     other = multi_gpu_model(build(4), gpus=2)
     before = random_weights(other.template, seed=5)
-    with pytest.raises(ValueError, match=r"could not be loaded|Expected shape"):
+    with pytest.raises(ValueError, match=r"Expected weights that fit|Expected shape"):
         other.load_weights(tmp_path / f"w{ending}")
     assert_weights(other.template, before)
 

@@ -71,8 +71,8 @@ def shape_bomb(file):
 
 def compressed_bomb(file):
     def make(group, name):
-        array = group.create_dataset(name, (1 << 14, 1 << 14), "f4", chunks=(1 << 12, 1 << 12), compression="gzip")
-        array[:, : 1 << 12] = 0
+        array = group.create_dataset(name, (1 << 13, 1 << 13), "f4", chunks=(1 << 9, 1 << 9), compression="gzip")
+        array[:512, :512] = 0
 
     swap(file, make)
 
@@ -126,7 +126,7 @@ HOSTILE = {
     external_values: "are in another file: '/etc/passwd'",
     virtual: "is made of other datasets (a virtual dataset)",
     shape_bomb: "it would unfold to 4,398,0",
-    compressed_bomb: "it would unfold to 1,073,",
+    compressed_bomb: "it would unfold to 268,",
     chunk_bomb: "it would unfold to 1,073,741,824 bytes",
     objects: "is of type object, not an array of numbers",
     texts: "is of type object, not an array of numbers",

@@ -79,16 +79,21 @@ class Copy:
             target.attrs[name] = value
 
     def _enter(self, item: Any) -> None:
-        """Counts each object once, and grants time for it."""
+        """Counts each object once."""
         address = self.h5py.h5o.get_info(item.id).addr
         if address in self.seen:
             raise Refused(f"{item.name!r} is there twice, under two names")
         self.seen.add(address)
-        allow(START_SECONDS + len(self.seen) * SECONDS_PER_OBJECT + self.bytes / BYTES_PER_SECOND)
+        self._grant_time()
 
     def _spend(self, name: str, number: int) -> None:
         self.bytes += number
         self._afford(name, self.bytes)
+        self._grant_time()
+
+    def _grant_time(self) -> None:
+        """Time for all objects and bytes so far, those that are about to be read included."""
+        allow(START_SECONDS + len(self.seen) * SECONDS_PER_OBJECT + self.bytes / BYTES_PER_SECOND)
 
     def _afford(self, name: str, number: int) -> None:
         if number > self.budget:

@@ -9,7 +9,7 @@ import keras
 
 from multigpu.files.legacy_config import model_from_legacy_config
 from multigpu.files.listed_weights import assign, listed_layers
-from multigpu.files.loading import find_pairs, listed_group
+from multigpu.files.model_pairs import find_pairs, listed_group
 from multigpu.files.old_parallel import nested_config, nested_template
 from multigpu.files.patient_file import new_hdf5
 from multigpu.files.training_config import compile_arguments_of, loadable, restore_optimizer

@@ -87,7 +87,11 @@ def _variables_of_at_most(num_elements: int) -> Any:
 
     def make(next_creator: Any, **arguments: Any) -> tf.Variable:
         nonlocal left
-        left -= math.prod(arguments.get("shape") or ())
+        value = arguments["initial_value"]
+        if callable(value):
+            with tf.Graph().as_default():  # where a value is only described
+                value = tf.convert_to_tensor(value())
+        left -= math.prod(value.shape)
         if left < 0:
             raise ValueError(f"it wants more than the {num_elements:,} numbers that the file has as weights.")
         return next_creator(**arguments)

@@ -80,7 +80,7 @@ def _copy(source: Path, target: Path) -> None:
         capture_output=True,
         check=False,
     )
-    if done.returncode == 0:
+    if done.returncode == 0 and target.exists():
         return
     another = "Use another copy of it."
     if done.returncode == -signal.SIGPROF:
