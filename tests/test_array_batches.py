@@ -191,3 +191,25 @@ def test_batches_know_their_number():
     dataset, _ = batches(np.ones((10, 2)), batch_size=4)
     assert int(dataset.cardinality()) == 3
     assert [batch.shape[0] for batch in dataset] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("verb", ["fit", "evaluate", "predict"])
+def test_a_parallel_model_cuts_large_arrays_too_and_has_the_numbers_of_one_device(verb, monkeypatch):
+    x, y = np.asfortranarray(np.random.default_rng(0).normal(size=(23, 4))), np.ones((23, 1))
+    cut = []
+
+    def spied(array, indices):
+        cut.append(len(indices))
+        return take_rows(array, indices)
+
+    monkeypatch.setattr(array_batches, "take_rows", spied)
+    results = []
+    for parallel in (False, True):  # only the second cuts
+        keras.utils.set_random_seed(1)
+        model = one_layer_model()
+        model = multigpu.multi_gpu_model(model, gpus=3) if parallel else model
+        arguments = (x,) if verb == "predict" else (x, y)
+        result = getattr(model, verb)(*arguments, batch_size=8, verbose=0)
+        results.append(result.history if verb == "fit" else result)
+    assert set(cut) == {8, 7}
+    keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)

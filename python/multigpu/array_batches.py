@@ -18,20 +18,29 @@ AHEAD = min(4, os.cpu_count() or 1)  # batches that are cut while the model comp
 
 def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
     """`model.fit(**arguments)` with large arrays viewed rather than copied: same batches, same order, same weights."""
-    with _released() as keep:
-        return model.fit(**_fit_arguments(arguments, keep))
+    return call_fit(model.fit, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
     """`model.evaluate(**arguments)` with large arrays viewed rather than copied."""
-    with _released() as keep:
-        return model.evaluate(**_as_batches(arguments, False, arguments.get("steps"), keep))
+    return call_with_batches(model.evaluate, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
     """`model.predict(**arguments)` with large arrays viewed rather than copied."""
+    return call_with_batches(model.predict, arguments)
+
+
+def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
+    """Calls a model's `fit`, with batches in place of large arrays."""
     with _released() as keep:
-        return model.predict(**_as_batches(arguments, False, arguments.get("steps"), keep))
+        return verb(**_fit_arguments(arguments, keep))
+
+
+def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
+    """Calls a model's `evaluate` or `predict`, with batches in place of large arrays."""
+    with _released() as keep:
+        return verb(**_as_batches(arguments, False, arguments.get("steps"), keep))
 
 
 def batches(

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from multigpu.array_batches import call_fit, call_with_batches
 from multigpu.call import SpreadCall
 from multigpu.files.saved_as_template import SavedAsTemplate, is_part, show_input
 from multigpu.follow import ops_follow_inputs
@@ -96,6 +97,21 @@ class ParallelModel(SavedAsTemplate, keras.Model):
                 self.optimizer.build(self.trainable_variables)
             place_slots(self.optimizer, self.trainable_variables)
         return super().make_train_function(force)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
+        return call_fit(super().fit, _by_name(super().fit, args, kwargs))
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `evaluate`, with large arrays as in `fit`."""
+        return call_with_batches(super().evaluate, _by_name(super().evaluate, args, kwargs))
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `predict`, with large arrays as in `fit`."""
+        return call_with_batches(super().predict, _by_name(super().predict, args, kwargs))
 
     def train_step(self, data: Any) -> Any:
         """One step of `fit`, with loss and metrics on the merge device."""
@@ -190,6 +206,12 @@ class ParallelModel(SavedAsTemplate, keras.Model):
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
         """
         return overview(self.template, self.plan, batch_size, self._spread.types)
+
+
+def _by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of one of Keras' verbs, by name."""
+    bound = inspect.signature(verb).bind(*args, **kwargs).arguments
+    return {**bound.pop("kwargs", {}), **bound}
 
 
 def _is_functional(model: keras.Model) -> bool:
