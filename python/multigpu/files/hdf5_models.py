@@ -90,5 +90,12 @@ def clean_parallel_hdf5(
     Raises:
         ValueError: the old file is refused, as by `load_model_hdf5()`.
         OSError: the new file cannot be written, as by `save_model_hdf5()`.
+
+    Example:
+        >>> import keras, multigpu
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> saved = multigpu.save_model_hdf5(model, "old-parallel.h5")  # stands for a file of 2018
+        >>> multigpu.clean_parallel_hdf5("old-parallel.h5", "clean.h5")
+        True
     """
     return save_model_hdf5(load_model_hdf5(filepath, custom_objects), to, overwrite)

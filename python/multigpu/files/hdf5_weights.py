@@ -78,6 +78,13 @@ def load_model_weights_hdf5(
         FileNotFoundError: there is no such file.
         RefusedFile: the file is damaged, of another kind, or hostile; an OSError and a ValueError.
         ValueError: the weights do not fit; the message names the layer, and the shape expected and found.
+
+    Example:
+        >>> import keras, multigpu
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> saved = multigpu.save_model_weights_hdf5(model, "w.h5")
+        >>> other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> other = multigpu.load_model_weights_hdf5(other, "w.h5")
     """
     load_into(template_of(object), filepath, by_name, skip_mismatch, reshape)
     return object
