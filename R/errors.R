@@ -2,7 +2,17 @@
 # What Python lacks is said first.
 with_clean_errors <- function(expr) {
   core()
-  tryCatch(expr, error = function(e) stop(clean_error(e)))
+  tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
+}
+
+# Older versions of reticulate pass on an interrupt that Python took as an error.
+is_interrupt <- function(e) {
+  startsWith(conditionMessage(e), "KeyboardInterrupt")
+}
+
+interrupt <- function() {
+  signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  invokeRestart("abort") # as R does where nobody waits for it
 }
 
 # A condition of its own: in newer versions of reticulate the one that arrives is a Python object that stays as it is.

@@ -155,7 +155,7 @@ run_verb <- function(verb, object, x, ..., validation_data = NULL) {
     arguments["validation_data"] <- list(as_source(validation_data, as_validation_data))
   }
   module <- core(if (is_fed) "fed_batches" else "array_batches")
-  with_clean_errors(do.call(module[[verb]], arguments))
+  with_clean_errors(do.call(core("interrupts")$interruptible, c(list(module[[verb]]), arguments)))
 }
 
 # A generator in Python is an R function in R; all else are data.
