@@ -34,7 +34,8 @@
 #' order are those that Keras makes of the same array.
 #'
 #' @section Interrupts:
-#' Ctrl-C, or Stop in RStudio, ends training. The template keeps the weights trained so far and can be trained on.
+#' Ctrl-C, or Stop in RStudio, ends training after the step that is under way; a second one ends it at once. The
+#' template keeps the weights trained so far and can be trained on.
 #'
 #' @return `fit()`: a training history with a `print()`, a `plot()` and an `as.data.frame()` method. `evaluate()`: a
 #'   named list of the loss and metrics. `predict()`: an array, or a list of them for several outputs.
