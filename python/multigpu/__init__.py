@@ -1,18 +1,26 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
 from multigpu.devices import available_gpus, simulate_gpus
+from multigpu.estimation import estimate
 from multigpu.files.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.files.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
+from multigpu.history_plot import plot_history
 from multigpu.home import bring_home
+from multigpu.measuring import measure
+from multigpu.old_names.restore import restore_old_names
 from multigpu.replicate import multi_gpu_model
 
 __all__ = [
     "available_gpus",
     "bring_home",
     "clean_parallel_hdf5",
+    "estimate",
     "load_model_hdf5",
     "load_model_weights_hdf5",
+    "measure",
     "multi_gpu_model",
+    "plot_history",
+    "restore_old_names",
     "save_model_hdf5",
     "save_model_weights_hdf5",
     "simulate_gpus",

@@ -144,7 +144,7 @@ def _fit_arguments(arguments: dict[str, Any], keep: Callable[[Rows], None]) -> d
     if class_weight is not None and _can_be_cut(arguments):
         if arguments.get("sample_weight") is not None or keras.tree.is_nested(arguments["y"]):
             return arguments  # Keras says why not
-        arguments["sample_weight"] = _row_weights(arguments["y"], arguments.pop("class_weight"))
+        arguments["sample_weight"] = row_weights(arguments["y"], arguments.pop("class_weight"))
     validation = arguments.get("validation_data")
     if isinstance(validation, tuple | list):
         size = arguments.get("validation_batch_size") or arguments.get("batch_size")
@@ -206,7 +206,7 @@ def _data(arguments: dict[str, Any]) -> tuple[Any, Any, Any]:
     return arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
 
 
-def _row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
+def row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
     """The weight of each row: that of its class, or 1."""
     classes = y if y.ndim == 1 else y[..., 0] if y.shape[-1] == 1 else np.argmax(y, axis=-1)
     weights = [class_weight.get(int(each), 1.0) for each in np.round(classes)]

@@ -13,7 +13,8 @@ def available_gpus() -> list[str]:
     """Names of the devices that `multi_gpu_model(gpus=...)` counts, in order of their ids.
 
     These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
-    the logical CPU devices made by `simulate_gpus()`, and without that there are none.
+    the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start
+    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` tells more of them.
 
     Returns:
         A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the
@@ -77,7 +78,19 @@ def visible_devices() -> dict[str, list[str]]:
 
 
 def _logical(kind: str) -> list[str]:
-    return [short_name(device.name) for device in tf.config.list_logical_devices(kind)]
+    """Names of the logical devices of a kind, without starting them, which would fix their number."""
+    return [f"{kind}:{number}" for number in range(sum(map(_num_parts, tf.config.get_visible_devices(kind))))]
+
+
+def _num_parts(device: tf.config.PhysicalDevice) -> int:
+    return len(tf.config.get_logical_device_configuration(device) or [None])
+
+
+def physical_of(name: str) -> tf.config.PhysicalDevice:
+    """The physical device that a logical one, such as `"GPU:1"`, is or is part of."""
+    kind, number = name.split(":")
+    devices = tf.config.get_visible_devices(kind)
+    return [device for device in devices for _ in range(_num_parts(device))][int(number)]
 
 
 def short_name(device: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 
@@ -12,6 +13,7 @@ from multigpu.plan import Plan
 from multigpu.relay import moves_of
 from multigpu.tables import Tables
 from multigpu.template import sublayers
+from multigpu.text_table import megabytes, text_table
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class DeviceRow:
     transfers: int
 
 
+class Traffic(NamedTuple):
+    """Bytes that reach and leave a device in a step, and in how many tensors."""
+
+    received: int
+    sent: int
+    transfers: int
+
+
 class Overview(tuple[DeviceRow, ...]):
     """One row per device, which prints as a table."""
 
@@ -46,11 +56,7 @@ class Overview(tuple[DeviceRow, ...]):
 
     def __str__(self) -> str:
         head = ["device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers"]
-        lines = [head, *(_cells(row) for row in self)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-        )
+        return text_table([head, *(_cells(row) for row in self)])
 
     __repr__ = __str__
 
@@ -75,16 +81,25 @@ def _row(
 ) -> DeviceRow:
     replica = plan.devices.index(device) if device in plan.devices else None
     weights = Tables(sublayers(template)).without(template.trainable_variables)
-    parcels = parcels_of(weights, types)
-    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices)]
-    comes = [(move.share, parcel) for move, parcel in moves if move.receiver == device]
-    leaves = [(move.share, parcel) for move, parcel in moves if move.sender == device]
+    moved = traffic(device, parcels_of(weights, types), plan)
     return DeviceRow(
         device=device,
         replica=replica,
         rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
         weights=_bytes_on(device, template.variables),
         slots=_slot_bytes(device, template),
+        received=moved.received,
+        sent=moved.sent,
+        transfers=moved.transfers,
+    )
+
+
+def traffic(device: str, parcels: Sequence[Parcel], plan: Plan) -> Traffic:
+    """What weights and gradients make a device receive and send in a step."""
+    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices)]
+    comes = [(move.share, parcel) for move, parcel in moves if move.receiver == device]
+    leaves = [(move.share, parcel) for move, parcel in moves if move.sender == device]
+    return Traffic(
         received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients go the way of the weights, backward
         sent=_sent_bytes(leaves) + _reduced_bytes(comes),
         transfers=2 * (len(comes) + len(leaves)),
@@ -113,8 +128,4 @@ def _slot_bytes(device: str, template: keras.Model) -> int | None:
 def _cells(row: DeviceRow) -> list[str]:
     sizes = [row.weights, row.slots, row.received, row.sent]
     counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
-    return [row.device, *counts, *("-" if size is None else _megabytes(size) for size in sizes), str(row.transfers)]
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.2f} MB"
+    return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]

@@ -11,7 +11,13 @@ from multigpu.plan import Plan
 
 
 def settle(model: keras.Model, plan: Plan) -> None:
-    """Moves each variable of a model, in place, to the owner that the plan means it to have.
+    """Moves each variable of a model, in place, to the owner that the plan means it to have."""
+    owners = owners_of(model, plan)
+    move([(variable, owners[id(variable)]) for variable in model.variables])
+
+
+def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
+    """The device that is to own each variable of a model, by the variable's id.
 
     With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
     then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
@@ -23,7 +29,7 @@ def settle(model: keras.Model, plan: Plan) -> None:
             blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating])
             balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads)
             owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
-    move([(variable, owners[id(variable)]) for variable in model.variables])
+    return owners
 
 
 def _blocks(variables: Sequence[keras.Variable]) -> list[list[keras.Variable]]:

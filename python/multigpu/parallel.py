@@ -11,11 +11,13 @@ from multigpu.array_batches import call_fit, call_with_batches
 from multigpu.call import SpreadCall
 from multigpu.files.saved_as_template import SavedAsTemplate, is_part, show_input
 from multigpu.follow import ops_follow_inputs
+from multigpu.guarded import guarded
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.overview import Overview, overview
 from multigpu.owners import place_slots
 from multigpu.plan import Plan
+from multigpu.strategies import USED, check_no_strategy
 from multigpu.template import compile_arguments
 
 
@@ -56,6 +58,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the template on one slice of the batch per device and merges what it gives."""
+        check_no_strategy(USED)
         merged = self._spread(args, kwargs, self.run_eagerly)
         for loss in merged.losses:
             self.add_loss(loss)
@@ -80,6 +83,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         Takes the arguments of the template's own `compile()`. With `jit_compile`, XLA compiles each replica, never the
         step around them, which would put all replicas on one device.
         """
+        check_no_strategy(USED)
         self.template.compile(*args, **kwargs)
         if self.template.compiled:  # a class may write its own `compile()` and keep Keras' out of it
             self._compile_like_template()
@@ -98,20 +102,27 @@ class ParallelModel(SavedAsTemplate, keras.Model):
             place_slots(self.optimizer, self.trainable_variables)
         return super().make_train_function(force)
 
+    @guarded
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
         return call_fit(super().fit, _by_name(super().fit, args, kwargs))
 
+    @guarded
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Keras' own `evaluate`, with large arrays as in `fit`."""
         return call_with_batches(super().evaluate, _by_name(super().evaluate, args, kwargs))
 
+    @guarded
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Keras' own `predict`, with large arrays as in `fit`."""
         return call_with_batches(super().predict, _by_name(super().predict, args, kwargs))
+
+    train_on_batch = guarded(keras.Model.train_on_batch)
+    test_on_batch = guarded(keras.Model.test_on_batch)
+    predict_on_batch = guarded(keras.Model.predict_on_batch)
 
     def train_step(self, data: Any) -> Any:
         """One step of `fit`, with loss and metrics on the merge device."""

@@ -7,6 +7,7 @@ from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
 from multigpu.plan import make_plan
 from multigpu.refusals import check_backend, check_template
+from multigpu.strategies import CALLED, check_made_without, check_no_strategy
 
 
 def multi_gpu_model(
@@ -37,9 +38,10 @@ def multi_gpu_model(
         A `keras.Model`. Its `template` is the given model; its `plan` tells which devices are at work.
 
     Raises:
-        ValueError: fewer than two devices, devices that are missing, named twice or not understood, or a model that
-            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis. The
-            message says what was expected, what was received, and what to do.
+        ValueError: fewer than two devices, devices that are missing, named twice or not understood, the scope of a
+            `tf.distribute` strategy, or a model that cannot be split: not of Keras 3, unbuilt, parallel already,
+            stateful, or without an open batch axis. The message says what was expected, what was received, and what to
+            do.
 
     Example:
         >>> import keras, multigpu, numpy
@@ -54,7 +56,9 @@ def multi_gpu_model(
     trick for parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
     """
     check_backend()
+    check_no_strategy(CALLED)
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices())
     check_template(model)
+    check_made_without(model)
     settle(model, plan)
     return ParallelModel(model, plan)

@@ -1,0 +1,7 @@
+"""`python -m multigpu`."""
+
+import sys
+
+from multigpu.commands.command_line import main
+
+sys.exit(main())

@@ -1,0 +1,148 @@
+"""Will it fit? What a parallel model of a template would take of each device, before anything is moved or run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.activations import activation_bytes
+from multigpu.devices import visible_devices
+from multigpu.estimates import DeviceEstimate, Estimate
+from multigpu.overview import traffic
+from multigpu.owners import owners_of
+from multigpu.parcels import Parcel, Types, make_parcels
+from multigpu.place_locate import num_bytes, stored_dtype
+from multigpu.plan import Plan, make_plan
+from multigpu.refusals import check_template
+from multigpu.slots import slot_bytes
+from multigpu.tables import Tables
+from multigpu.template import sublayers
+
+
+def estimate(
+    model: keras.Model,
+    gpus: object = None,
+    batch_size: int = 32,
+    optimizer: Any = None,
+    cpu_merge: bool = True,
+    cpu_relocation: bool = False,
+) -> Estimate:
+    """What `multi_gpu_model(model, gpus)` would take of each device with batches of `batch_size` rows.
+
+    Nothing is moved, and nothing is run; the GPUs need not be there. How each number is got, and how far it can be off:
+
+    * parameters, weights (with state such as moving means), optimizer: counted, from shapes and types, and dealt to
+      owners as they will be. Exact.
+    * copies, gradients: counted in the types that are stored. All copies and all gradients of a step are assumed to be
+      there at once, which is the most possible; under mixed precision copies take half of it.
+    * activations: the step of one replica is traced, and the tensors that are needed at the same time are added up, if
+      ops run in the order in which they were made. On CPUs the memory that the rows of a batch took was between 0.6
+      and 1.4 times this (`bench/estimated_memory.py`). It leaves out what libraries need to work in, such as cuDNN's
+      workspaces, what is in loops of recurrent layers, and what XLA saves. Axes of open length count as 128.
+    * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
+      embedding tables depend on the data and are left out.
+    * TensorFlow's own share of a GPU, some hundred MB, is left out.
+
+    Args:
+        model: a template, or a parallel model, whose template is taken.
+        gpus: as in `multi_gpu_model`; a count of 1 or more, or ids or names. They need not be on this machine. None
+            takes those that are.
+        batch_size: rows of a batch, of all GPUs together.
+        optimizer: an optimizer or the name of one. None takes the model's own, or Keras' default, "rmsprop".
+        cpu_merge: as in `multi_gpu_model`.
+        cpu_relocation: as in `multi_gpu_model`.
+
+    Returns:
+        A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
+        `optimizer` are the totals.
+
+    Raises:
+        ValueError: `gpus` is not understood, `batch_size` is no whole number of 1 or more, or the model is no template.
+
+    Example:
+        >>> import keras, multigpu
+        >>> model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(1000)])
+        >>> multigpu.estimate(model, gpus=2, batch_size=64).weights
+        4004000
+    """
+    template = getattr(model, "template", model)
+    check_template(template)
+    _check_batch_size(batch_size)
+    plan = _plan(gpus, cpu_merge, cpu_relocation)
+    owners = owners_of(template, plan)
+    parcels = _parcels(template, owners)
+    slots = slot_bytes(optimizer or template.optimizer or "rmsprop", template.trainable_variables)
+    activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
+    devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
+    return Estimate(_row(device, template, plan, batch_size, owners, parcels, slots, activations) for device in devices)
+
+
+def _row(
+    device: str,
+    template: keras.Model,
+    plan: Plan,
+    batch_size: int,
+    owners: dict[int, str],
+    parcels: Sequence[Parcel],
+    slots: dict[int, int],
+    activations: dict[int, int | None],
+) -> DeviceEstimate:
+    own = [variable for variable in template.weights if owners[id(variable)] == device]
+    replica = device in plan.devices
+    rows = plan.rows(batch_size)[plan.devices.index(device)] if replica else 0
+    moved = traffic(device, parcels, plan)
+    others = sum(parcel.sent_bytes for parcel in parcels if parcel.owner != device) if rows else 0
+    reduced = sum(parcel.reduced_bytes for parcel in parcels if parcel.owner == device)
+    given = sum(parcel.reduced_bytes for parcel in parcels) if rows else 0
+    sizes: dict[str, Any] = {
+        "weights": sum(map(num_bytes, own)),
+        "optimizer": sum(slots.get(id(variable), 0) for variable in own),
+        "copies": others,
+        "gradients": given + reduced,
+        "activations": activations[rows] if replica else 0,
+    }
+    return DeviceEstimate(
+        device=device,
+        rows=rows,
+        parameters=sum(keras.ops.size(variable) for variable in own),
+        **sizes,
+        total=sum(size or 0 for size in sizes.values()),
+        received=moved.received + rows * _row_bytes(template, "inputs"),
+        sent=moved.sent + rows * _row_bytes(template, "outputs"),
+    )
+
+
+def _plan(gpus: object, cpu_merge: bool, cpu_relocation: bool) -> Plan:
+    """The plan, on devices that need not be there."""
+    visible = visible_devices()
+    if gpus is None or gpus == 0:
+        return make_plan(gpus, cpu_merge, cpu_relocation, visible)
+    if gpus == 1 and not isinstance(gpus, bool):
+        return Plan(("GPU:0",), "CPU:0" if cpu_merge else "GPU:0", cpu_relocation)
+    here = visible["gpus"]
+    kind = here[0].split(":")[0] if here else "GPU"
+    imagined = [f"{kind}:{number}" for number in range(1024)]
+    return make_plan(gpus, cpu_merge, cpu_relocation, {"gpus": imagined, "others": [*imagined, *visible["others"]]})
+
+
+def _parcels(template: keras.Model, owners: dict[int, str]) -> list[Parcel]:
+    weights = Tables(sublayers(template)).without(template.trainable_variables)
+    return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
+
+
+def _row_bytes(template: keras.Model, side: str) -> int:
+    """Bytes of one row of all inputs or outputs, as far as a template tells. An axis of open length counts as 128."""
+    tensors = keras.tree.flatten(getattr(template, side, None) or [])
+    known = [x for x in tensors if x.dtype != "string"]
+    return sum(
+        tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
+    )
+
+
+def _check_batch_size(batch_size: object) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(
+            "Expected `batch_size` to be a whole number of 1 or more, the rows that all GPUs together get. "
+            f"Received: batch_size={batch_size!r}. Use `batch_size=32`."
+        )

@@ -1,0 +1,72 @@
+"""Arguments of Keras 1 and 2 where models and layers are made, and where models are compiled."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
+LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 sees by itself what they told
+KERAS_1 = {  # arguments of layers → what they are since Keras 2
+    **{"output_dim": "units", "nb_filter": "filters", "nb_row": "kernel_size", "nb_col": "kernel_size"},
+    **{"filter_length": "kernel_size", "border_mode": "padding", "subsample": "strides", "bias": "use_bias"},
+    **{"dim_ordering": "data_format", "init": "kernel_initializer", "inner_init": "recurrent_initializer"},
+    **{"W_regularizer": "kernel_regularizer", "b_regularizer": "bias_regularizer", "p": "rate"},
+    **{"W_constraint": "kernel_constraint", "dropout_W": "dropout", "dropout_U": "recurrent_dropout"},
+    "batch_input_shape": "a `keras.Input(batch_shape=...)` before it",
+}
+
+
+def restore() -> None:
+    """Lets `Model` and `compile()` take old arguments, and layers say what became of theirs."""
+    x = keras.Input((1,))
+    keras.Model.__new__ = staticmethod(_renamed(keras.Model.__new__))
+    functional = type(keras.Model(x, x))
+    functional.__init__ = _renamed(functional.__init__)
+    keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
+    keras.Model.compile = _without(keras.Model.compile)
+    keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
+    keras.Variable.__hash__ = lambda self: id(self)  # sets of weights, to count each once
+
+
+def _renamed(constructor: Callable) -> Callable:
+    @functools.wraps(constructor)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        both = "input" in kwargs or "output" in kwargs
+        return constructor(*args, **{RENAMED.get(name, name) if both else name: kwargs[name] for name in kwargs})
+
+    return wrapper
+
+
+def _explained(constructor: Callable) -> Callable:
+    @functools.wraps(constructor)
+    def wrapper(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        old = [name for name in kwargs if name in KERAS_1 and name not in inspect.signature(cls.__init__).parameters]
+        if old:
+            raise TypeError(
+                f"Expected arguments of Keras 2 or later for `{cls.__name__}`. Received: `{old[0]}`. "
+                f"Use {KERAS_1[old[0]] if ' ' in KERAS_1[old[0]] else f'`{KERAS_1[old[0]]}`'}."
+            )
+        return constructor(cls, *args, **kwargs)
+
+    return wrapper
+
+
+def _without(compile_model: Callable) -> Callable:
+    @functools.wraps(compile_model)
+    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+        compile_model(self, *args, **{name: value for name, value in kwargs.items() if name not in LEFT})
+
+    return wrapper
+
+
+def _metrics_names(stock: Callable) -> Callable:
+    """Names of what `evaluate()` returns, in its order."""
+
+    def names(self: keras.Model) -> list[str]:
+        known = self.compiled and all(getattr(metric, "built", True) for metric in self.metrics)
+        return list(self.get_metrics_result()) if known else stock(self)
+
+    return names

@@ -1,0 +1,51 @@
+"""Optimizers with the arguments of Keras 2: `lr`, `decay`, `epsilon=None`; and with the learning rates it had."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+RATES = {  # without a learning rate given
+    keras.optimizers.SGD: 0.01,
+    keras.optimizers.RMSprop: 0.001,
+    keras.optimizers.Adagrad: 0.01,
+    keras.optimizers.Adadelta: 1.0,
+    keras.optimizers.Adam: 0.001,
+    keras.optimizers.Adamax: 0.002,
+    keras.optimizers.Nadam: 0.002,
+}
+
+
+def restore() -> None:
+    """Lets optimizers take and show `lr`, and lower it by `decay`."""
+    for optimizer, rate in RATES.items():
+        optimizer.__init__ = _with_old_arguments(optimizer.__init__, rate)
+    keras.optimizers.Optimizer.lr = property(
+        lambda self: self.learning_rate, lambda self, rate: setattr(self, "learning_rate", rate)
+    )
+
+
+def _with_old_arguments(init: Callable, rate: float) -> Callable:
+    @functools.wraps(init)
+    def wrapper(self: keras.Optimizer, *args: Any, **kwargs: Any) -> None:
+        decay = kwargs.pop("decay", None) or 0.0
+        kwargs.pop("schedule_decay", None)  # of Nadam: fixed in Keras 3, at the value that was the default
+        if kwargs.get("epsilon", 0) is None:
+            del kwargs["epsilon"]
+        given = args[0] if args else kwargs.pop("lr", kwargs.pop("learning_rate", rate))
+        init(self, float(given) if isinstance(given, int) else given, *args[1:], **kwargs)
+        if decay:
+            self.update_step = _decayed(self, self.update_step, float(decay))
+
+    return wrapper
+
+
+def _decayed(optimizer: keras.Optimizer, update_step: Callable, decay: float) -> Callable:
+    """Updates with rate ÷ (1 + decay · steps), as in Keras 2, where callbacks may set the rate all the same."""
+
+    def update(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        steps = keras.ops.cast(optimizer.iterations, learning_rate.dtype)
+        update_step(gradient, variable, learning_rate / (1.0 + decay * steps))
+
+    return update

@@ -1,0 +1,75 @@
+"""Names of TensorFlow 1 that scripts for Keras 2 use: the settings of a session, which TensorFlow 2 has without one."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import keras
+import tensorflow as tf
+
+GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
+
+
+class Session:
+    """Keeps the settings of a session. It runs nothing: Keras 3 computes at once."""
+
+    def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
+        self.config = config
+        self.graph = graph
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends nothing."""
+
+    def as_default(self) -> "Session":
+        """The session."""
+        return self
+
+    def close(self) -> None:
+        """Closes nothing."""
+
+    def list_devices(self) -> list[Any]:
+        """The devices of this machine."""
+        return tf.config.list_logical_devices()
+
+    def run(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses: there is no graph to run."""
+        raise NotImplementedError(
+            "Expected code that computes at once. Received: `Session.run()`, which ran graphs of TensorFlow 1. "
+            "Leave out initializers of variables, and call models, layers and functions with tensors instead."
+        )
+
+
+def restore() -> None:
+    """Adds to `tensorflow` what is in `tensorflow.compat.v1`."""
+    importlib.import_module("tensorflow.compat.v1")  # before its first import TensorFlow shows another module there
+    for name in [name for name in dir(tf.compat.v1) if not name.startswith("_") and not hasattr(tf, name)]:
+        setattr(tf, name, getattr(tf.compat.v1, name))
+    tf.Session = tf.InteractiveSession = Session
+    tf.set_random_seed = keras.utils.set_random_seed
+    for name in GRAPH_ONLY:
+        setattr(tf.compat.v1, name, _does_nothing(name))
+        setattr(tf, name, _does_nothing(name))
+
+
+def set_session(session: Any) -> None:
+    """Applies the settings of a session to this process: which GPUs are seen, and whether their memory grows."""
+    options = getattr(getattr(session, "config", None) or getattr(session, "_config", None), "gpu_options", None)
+    if options is None:
+        return
+    gpus = tf.config.list_physical_devices("GPU")
+    if options.visible_device_list:
+        seen = [gpus[int(number)] for number in options.visible_device_list.split(",")]
+        tf.config.set_visible_devices(seen, "GPU")
+    for gpu in gpus if options.allow_growth else []:
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _does_nothing(name: str) -> Callable:
+    def ignored(*args: Any, **kwargs: Any) -> None:
+        warnings.warn(f"`{name}()` is ignored: Keras 3 has no graph mode of TensorFlow 1.", stacklevel=2)
+
+    return ignored

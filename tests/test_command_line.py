@@ -1,0 +1,173 @@
+"""`python -m multigpu`: it reads well, misuse is told on stderr with exit code 2, scripts run as they are."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from multigpu import device_table
+from multigpu.commands import run as run_command
+from multigpu.commands.command_line import COMMANDS, main
+from multigpu.device_table import GpuTable, seen_devices, why_no_gpu
+
+
+def misuse(capsys, *words):
+    with pytest.raises(SystemExit) as error:
+        main(words)
+    assert error.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def started(folder, *words):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "multigpu", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("words", [[], *[[name] for name in COMMANDS]])
+def test_help_names_every_command_and_argument(words, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([*words, "--help"])
+    assert error.value.code == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"usage: python -m multigpu {' '.join(words)}".rstrip())
+    expected = {"run": ["--simulate N", "script", "args", "exit code"], "devices": ["CUDA_VISIBLE_DEVICES"]}
+    for word in expected[words[0]] if words else [*COMMANDS, "Train Keras models on several GPUs."]:
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["walk"], "invalid choice: 'walk'"),
+        (["run"], "the following arguments are required: script"),
+        (["run", "none.py"], "expected the path of a Python script, received 'none.py', which is no file"),
+        (["run", "--simulate", "none", "x.py"], "expected a whole number of 1 or more, received 'none'"),
+        (["run", "--simulate", "0", "x.py"], "expected a whole number of 1 or more, received '0'"),
+        (["devices", "now"], "unrecognized arguments: now"),
+    ],
+)
+def test_misuse_is_told_on_stderr_with_exit_code_2(words, told, capsys):
+    err = misuse(capsys, *words)
+    assert err.startswith("usage: python -m multigpu")
+    assert told in err
+
+
+SCRIPT = """
+import sys, os, pickle
+class Here:
+    pass
+if __name__ == "__main__":
+    print(sys.argv, os.path.basename(sys.path[0]), os.path.basename(__file__), sys.modules["__main__"].Here is Here)
+    print(type(pickle.loads(pickle.dumps(Here()))) is Here)
+    import beside
+    def fails():
+        raise RuntimeError(beside.WHAT)
+    fails()
+"""
+
+
+def test_a_script_finds_its_arguments_and_neighbours_and_its_traceback_is_its_own(tmp_path):
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "beside.py").write_text("WHAT = 'its own error'")
+    done = started(tmp_path, "run", "scripts/train.py", "--simulate", "3", "-x")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "['scripts/train.py', '--simulate', '3', '-x'] scripts train.py True",
+        "True",
+    ]
+    trace = done.stderr[done.stderr.index("Traceback") :]
+    assert re.findall(r'File "([^"]*)"', trace) == ["scripts/train.py"] * 2
+    assert trace.endswith("RuntimeError: its own error\n")
+
+
+def test_a_script_with_an_error_of_syntax_is_shown_as_python_shows_it(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "old.py"
+    script.write_text("print 'of Python 2'\n")
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    assert run_command.run_script(script, []) == 1
+    err = capsys.readouterr().err
+    assert "commands" not in err  # no line of this package
+    assert "SyntaxError: Missing parentheses in call to 'print'" in err
+
+
+def test_devices_says_why_there_are_none(tmp_path):
+    done = started(tmp_path, "devices")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs. Unset it, or set it to the numbers of those to use.",
+        "CUDA_VISIBLE_DEVICES='-1'",
+    ]
+
+
+def test_devices_are_shown_as_a_table_with_the_names_that_gpus_takes(capsys):
+    assert main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "id   name  physical device  memory total  memory free",
+        " 0  CPU:0            CPU:0             -            -",
+    ]
+    assert len(lines) == 1 + 8 + 1
+    assert lines[-1].startswith("CUDA_VISIBLE_DEVICES=")
+
+
+def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):
+    class Limited:
+        name, memory_limit = "/device:GPU:0", 8e9
+
+    class Physical:
+        name = "/physical_device:GPU:0"
+
+    monkeypatch.setattr(device_table, "available_gpus", lambda: ["GPU:0"])
+    monkeypatch.setattr(device_table, "physical_of", lambda name: Physical)
+    monkeypatch.setattr(device_table.device_lib, "list_local_devices", lambda: [Limited])
+    experimental = tf.config.experimental
+    monkeypatch.setattr(experimental, "get_device_details", lambda device: {"device_name": "NVIDIA Some"})
+    monkeypatch.setattr(experimental, "get_memory_info", lambda name: {"current": 1e9})
+    assert str(device_table.device_table()).splitlines()[1] == (
+        " 0  GPU:0  GPU:0, NVIDIA Some   8,000.00 MB  7,000.00 MB"
+    )
+    monkeypatch.setattr(device_table, "has_started", lambda: False)
+    assert device_table.device_table()[0].memory_total is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "there", "cuda", "told"),
+    [
+        ("-1", [], True, "CUDA_VISIBLE_DEVICES='-1' hides all GPUs."),
+        ("", [], True, "CUDA_VISIBLE_DEVICES='' hides all GPUs."),
+        (None, ["a GPU"], True, "`tf.config.set_visible_devices()` hides them from this process."),
+        (None, [], False, "this TensorFlow is built without CUDA. Install `pip install 'multigpu[cuda]'` on Linux."),
+        ("0", [], True, "this machine has no NVIDIA driver, or no GPU."),
+    ],
+)
+def test_each_reason_for_no_gpu_comes_with_its_cure(seen, there, cuda, told, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: there)
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: cuda)
+    monkeypatch.setattr(device_table, "DRIVER", device_table.DRIVER.with_name("not there"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    assert why_no_gpu().startswith(told)
+    assert str(GpuTable()) == f"No GPU: {why_no_gpu()}"
+
+
+def test_a_driver_without_libraries_is_told_apart(monkeypatch, tmp_path):
+    driver = tmp_path / "version"
+    driver.touch()
+    monkeypatch.setattr(device_table, "DRIVER", driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
+    assert why_no_gpu().startswith("there is an NVIDIA driver, but TensorFlow cannot use it")
+    assert seen_devices() == "CUDA_VISIBLE_DEVICES is not set: all GPUs are seen"

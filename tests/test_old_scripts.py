@@ -1,0 +1,219 @@
+"""Scripts in the style of 2017 to 2019 run as they are, under `python -m multigpu run`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from without_package import run_without_package
+
+SCRIPTS = Path(__file__).parent / "old_scripts"
+LOADED = "model = keras.models.load_model({path!r}); answer = [type(model).__name__, model.count_params(), {more}]"
+
+
+def run(folder, *words, code=0):
+    """What a script prints, run from a folder on a machine whose GPUs are hidden."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "multigpu", "run", *map(str, words)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == code, done.stderr[-5000:]
+    return done.stdout.splitlines()
+
+
+def test_the_example_of_the_documentation_runs_and_saves_a_plain_file(tmp_path):
+    lines = run(tmp_path, "--simulate", 2, SCRIPTS / "xception.py")
+    assert any("loss: " in line for line in lines)
+    loaded = LOADED.format(path="my_model.h5", more="type(model.optimizer).__name__")
+    assert run_without_package(loaded, tmp_path) == ["Functional", 20_881_970, "RMSprop"]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_the_tutorial_for_one_gpu_or_several_runs_on_both(gpus, tmp_path):
+    lines = run(tmp_path, "--simulate", 2, SCRIPTS / "vgg19.py", "--output", "plot.png", "-g", gpus)
+    assert lines[0] == f"[INFO] training with {gpus} GPU{'s' if gpus > 1 else ''}..."
+    assert lines[-1] == "[INFO] lr ['0.010', '0.005'] epochs 2"
+    saved = [path.name for path in tmp_path.glob("weights.02-*.hdf5")]
+    assert len(saved) == 1  # `period=2`
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plot.png", *saved])
+
+
+def test_a_script_falls_back_to_one_device_on_a_value_error_and_keeps_its_exit_code(tmp_path):
+    lines = run(tmp_path, SCRIPTS / "fallback.py", code=3)
+    assert lines == [
+        "Training using single GPU or CPU..",
+        "['acc', 'accuracy', 'loss', 'val_acc', 'val_accuracy', 'val_loss']",
+        "['loss', 'acc'] 85",
+        "lr 0.010",
+        "2 (16, 1)",
+    ]
+
+
+def test_the_same_script_spreads_the_model_where_there_are_devices(tmp_path):
+    assert run(tmp_path, "--simulate", 2, SCRIPTS / "fallback.py", code=3)[0] == "Training using multiple GPUs.."
+
+
+def test_tf_keras_and_the_class_that_saves_the_template_work(tmp_path):
+    lines = run(tmp_path, "--simulate", 2, SCRIPTS / "mgpu.py")
+    assert lines[0] == "2 GPUs; True"
+    assert lines[-2:] == ["True", "lr ['0.100', '0.050']"]
+    assert not any("acc: " in line.replace("accuracy: ", "") for line in lines)  # the progress bar shows one name
+
+
+NAMES = """
+import json, sys
+import keras, tensorflow as tf
+def state():
+    modules = [keras, keras.utils, keras.layers, keras.callbacks, keras.backend, keras.models, keras.optimizers, tf]
+    classes = [keras.Model, keras.optimizers.SGD, keras.callbacks.CallbackList, keras.callbacks.Callback]
+    return [{name: id(thing) for name, thing in vars(each).items()} for each in modules + classes]
+before, names = state(), {name for name in sys.modules if name.startswith("keras.")}
+import multigpu
+answer = {"untouched": before == state() and names == {name for name in sys.modules if name.startswith("keras.")}}
+multigpu.restore_old_names()
+changed = state()
+multigpu.restore_old_names()
+answer["twice"] = changed == state()
+"""
+
+
+def in_fresh_process(script, folder):
+    """What a script leaves in `answer`."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{NAMES}{script}\nprint(json.dumps(answer))"],
+        cwd=folder, capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+IMPORTS = [
+    *("keras.utils.multi_gpu_model", "keras.utils.training_utils.multi_gpu_model"),
+    *("keras.utils.multi_gpu_utils.multi_gpu_model", "tensorflow.keras.utils.multi_gpu_model"),
+    *("tensorflow.python.keras.utils.multi_gpu_model", "tensorflow.compat.v1.keras.utils.multi_gpu_model"),
+    "tensorflow.compat.v2.keras.utils.multi_gpu_model",
+    *("keras.layers.core.Dense", "keras.layers.convolutional.Conv2D", "keras.layers.pooling.MaxPooling2D"),
+    *("keras.layers.recurrent.LSTM", "keras.layers.embeddings.Embedding", "keras.layers.merge.concatenate"),
+    *("keras.layers.normalization.BatchNormalization", "keras.layers.advanced_activations.PReLU"),
+    *("keras.layers.wrappers.TimeDistributed", "keras.layers.noise.GaussianNoise", "keras.layers.CuDNNLSTM"),
+    *("keras.engine.Layer", "keras.engine.topology.InputSpec", "keras.engine.training.Model", "keras.models.Input"),
+    *("keras.objectives.mean_squared_error", "keras.optimizers.adam", "keras.utils.Sequence"),
+    *("keras.utils.np_utils.to_categorical", "keras.utils.generic_utils.Progbar", "keras.utils.vis_utils.plot_model"),
+    *("keras.utils.data_utils.get_file", "keras.preprocessing.image.ImageDataGenerator"),
+    *("keras.preprocessing.text.Tokenizer", "keras.preprocessing.sequence.pad_sequences"),
+    *("keras.backend.tensorflow_backend.set_session", "keras.backend.get_session", "keras.backend.int_shape"),
+    *("tensorflow.keras.layers.Dense", "tensorflow.python.keras.layers.Dense", "tensorflow.python.keras.Model"),
+    *("tensorflow.Session", "tensorflow.ConfigProto", "tensorflow.GPUOptions", "tensorflow.set_random_seed"),
+]
+
+TABLE = """
+import importlib, warnings
+import numpy as np
+def find(path):
+    module, name = path.rsplit(".", 1)
+    scope = {}
+    try:
+        exec(f"from {module} import {name}", scope)
+        return scope[name]
+    except ImportError as error:
+        return None
+answer["missing"] = [path for path in IMPORTS if find(path) is None]
+answer["same"] = find("keras.layers.core.Dense") is find("tensorflow.python.keras.layers.Dense") is keras.layers.Dense
+scope = {}
+exec("from keras.layers.core import *; from keras.optimizers import *; from keras.callbacks import *", scope)
+answer["star"] = [name for name in ("Dense", "Adam", "ModelCheckpoint") if name not in scope]
+def told(work):
+    try:
+        work()
+    except NotImplementedError as error:
+        return str(error)
+answer["gone"] = [told(lambda: find("keras.models.model_from_yaml")("")), told(lambda: tf.Session().run(1)),
+                  told(lambda: find("keras.wrappers.scikit_learn.KerasClassifier")(lambda: 0))]
+def trained(rate):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(**rate), "mse")
+    model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=2, epochs=2, verbose=0)
+    return model.get_weights()[0].tolist()
+schedule = keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 0.5)
+answer["decay"] = [trained({"lr": 0.1, "decay": 0.5}), trained({"learning_rate": schedule}), trained({"lr": 0.1})]
+def argument(work):
+    try:
+        work()
+    except TypeError as error:
+        return str(error)
+answer["arguments"] = [argument(lambda: keras.layers.Conv2D(3, 3, border_mode="same")),
+                       argument(lambda: keras.layers.Dense(output_dim=3))]
+optimizer = keras.optimizers.Adam(lr=1, epsilon=None)
+optimizer.lr = 0.5
+answer["rates"] = [float(optimizer.learning_rate), float(keras.optimizers.Adadelta().lr)]
+inputs = keras.Input((3,))
+double = keras.backend.function([inputs], [2 * inputs])
+answer["function"] = double([np.ones((1, 3))])[0].tolist()
+from multigpu.old_names.epochs import with_old_names
+logs = ["accuracy", "val_main_acc", "val_sparse_categorical_accuracy", "mse", "val_loss"]
+answer["epochs"] = list(with_old_names(dict.fromkeys(logs, 0)))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    tf.compat.v1.disable_eager_execution()
+answer["ignored"] = [str(each.message) for each in caught]
+"""
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    return in_fresh_process(f"IMPORTS = {IMPORTS!r}\n{TABLE}", tmp_path_factory.mktemp("old"))
+
+
+def test_importing_the_package_changes_nothing_and_restoring_twice_no_more_than_once(answer):
+    assert answer["untouched"]
+    assert answer["twice"]
+
+
+def test_old_names_are_there_after_one_call(answer):
+    assert answer["missing"] == []
+    assert answer["same"]
+    assert answer["star"] == []
+    assert answer["function"] == [[2, 2, 2]]
+
+
+def test_names_without_a_successor_say_what_to_use_instead(answer):
+    assert answer["gone"] == [
+        "Expected a name that Keras 3 has. Received: `keras.models.model_from_yaml`, which ended with Keras 2. "
+        "Use `model.to_json()` and `keras.models.model_from_json()`.",
+        "Expected code that computes at once. Received: `Session.run()`, which ran graphs of TensorFlow 1. Leave out "
+        "initializers of variables, and call models, layers and functions with tensors instead.",
+        "Expected a name that Keras 3 has. Received: `keras.wrappers.scikit_learn.KerasClassifier`, which ended with "
+        "Keras 2. Use `keras.wrappers.SKLearnClassifier`.",
+    ]
+    assert answer["ignored"] == ["`disable_eager_execution()` is ignored: Keras 3 has no graph mode of TensorFlow 1."]
+
+
+def test_arguments_of_keras_1_say_what_they_are_now(answer):
+    assert answer["arguments"] == [
+        "Expected arguments of Keras 2 or later for `Conv2D`. Received: `border_mode`. Use `padding`.",
+        "Expected arguments of Keras 2 or later for `Dense`. Received: `output_dim`. Use `units`.",
+    ]
+
+
+def test_decay_lowers_the_rate_as_it_did(answer):
+    with_decay, by_schedule, constant = answer["decay"]
+    np.testing.assert_allclose(with_decay, by_schedule, rtol=1e-6)  # one rounding more
+    assert abs(with_decay[0][0] - constant[0][0]) > 1e-3
+
+
+def test_optimizers_have_the_rates_of_keras_2(answer):
+    assert answer["rates"] == [0.5, 1.0]
+
+
+def test_epochs_are_told_under_both_names(answer):
+    assert answer["epochs"] == [
+        "acc",
+        "val_main_accuracy",
+        "val_sparse_categorical_accuracy",
+        "mean_squared_error",
+        "val_loss",
+    ]
