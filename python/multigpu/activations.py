@@ -95,7 +95,7 @@ def _training_step(template: keras.Model) -> tf.types.experimental.PolymorphicFu
     def step(inputs: object) -> list[tf.Tensor | None]:
         with tf.GradientTape() as tape:
             outputs = keras.tree.flatten(template(inputs, training=True))
-            upstream = [tf.ones_like(output) for output in outputs]
+        upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
         return tape.gradient(outputs, [v.value for v in template.trainable_variables], upstream)
 
     return step

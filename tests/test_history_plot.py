@@ -1,0 +1,67 @@
+"""A history is drawn into a file, on machines without a display, and without leaving anything behind."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from equality import dense_model, random_rows
+
+from multigpu import multi_gpu_model, plot_history
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_what_fit_returns_is_drawn_with_a_panel_per_metric(tmp_path):
+    parallel = multi_gpu_model(dense_model(), gpus=2)
+    parallel.compile("sgd", "mse", metrics=["mae"])
+    x, y = random_rows(12, 3), random_rows(12, 2)
+    history = parallel.fit(x, y, epochs=3, validation_data=(x, y), verbose=0)
+    picture = plot_history(history, tmp_path / "history.svg")
+    assert picture == tmp_path / "history.svg"
+    text = picture.read_text()
+    for word in ("loss", "mae", "epoch", "training", "validation"):
+        assert f"<!-- {word} -->" in text
+    assert plot_history(history.history, str(tmp_path / "history.png")).read_bytes().startswith(PNG)
+
+
+WITHOUT_DISPLAY = """
+import multigpu
+picture = multigpu.plot_history({"loss": [3.0, 2.0, 1.0, 0.5], "val_loss": [3.5, 2.5]}, "history.png")
+from matplotlib import pyplot
+print(picture.stat().st_size > 5000, len(pyplot.get_fignums()))
+"""
+
+
+def test_no_display_is_needed_and_pyplot_is_not_touched(tmp_path):
+    environment = {**{name: os.environ[name] for name in os.environ if name != "DISPLAY"}, "MPLBACKEND": "TkAgg"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DISPLAY],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert done.stdout.split() == ["True", "0"]
+
+
+def test_without_matplotlib_one_command_is_named(monkeypatch, tmp_path):
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError) as error:
+        plot_history({"loss": [1.0]}, tmp_path / "history.png")
+    assert str(error.value) == (
+        "Expected matplotlib, which draws the picture. Received: a Python without it. "
+        "Install it with `pip install 'multigpu[plots]'`."
+    )
+
+
+@pytest.mark.parametrize("history", [{}, None, [1.0]])
+def test_what_is_no_history_is_refused(history, tmp_path):
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole text is compared
+        plot_history(history, tmp_path / "history.png")
+    assert str(error.value) == (
+        f"Expected what `fit()` returned, with a value for each epoch. Received: {history!r}. "
+        'Use `plot_history(parallel.fit(x, y), "history.png")`.'
+    )
