@@ -21,18 +21,24 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 
 #' GPUs that are there
 #'
-#' Names of the devices that `gpus` counts in [multi_gpu_model()]: the GPUs that TensorFlow sees or, on a machine
-#' without any, the devices made by [simulate_gpus()]. The first one has the id 0.
+#' The devices that `gpus` counts in [multi_gpu_model()]: the GPUs that TensorFlow sees or, on a machine without any,
+#' the devices made by [simulate_gpus()]. Asking does not start TensorFlow's devices: [simulate_gpus()] can still be
+#' called.
 #'
-#' @return A character vector such as `c("GPU:0", "GPU:1")`, empty when there is no GPU.
+#' @return A data frame with one row per device, which prints as a table, or says why there is none. Its columns are
+#'   `id`, counted from 0, and `name`, either of which `gpus` takes; `physical`, the hardware; `memory_total` that
+#'   TensorFlow may use there and `memory_free`, in bytes, which are `NA` for CPUs, and for GPUs until they are used.
 #' @family devices
 #' @examples
 #' \dontrun{
 #' available_gpus()
+#' multi_gpu_model(model, gpus = available_gpus()$name[1:2])
 #' }
 #' @export
 available_gpus <- function() {
-  as.character(with_clean_errors(core()$available_gpus()))
+  table <- with_clean_errors(core("device_table")$device_table())
+  lines <- c(reticulate::py_str(table), core("device_table")$seen_devices())
+  as_table(reticulate::iterate(table), c("id", "name", "physical", "memory_total", "memory_free"), lines)
 }
 
 #' Bring weights back to one device
@@ -72,34 +78,8 @@ bring_home <- function(model, device = NULL) {
 overview <- function(object, batch_size = NULL) {
   check_parallel(object)
   python <- with_clean_errors(object$overview(as_whole(batch_size)))
-  structure(
-    overview_columns(reticulate::iterate(python)),
-    class = c("multigpu_overview", "data.frame"),
-    lines = strsplit(reticulate::py_str(python), "\n")[[1]],
-    plan = reticulate::py_str(object$plan)
-  )
-}
-
-overview_columns <- function(rows) {
-  column <- function(name) unlist(lapply(rows, function(row) row[[name]] %||% NA))
-  names <- c("device", "replica", "rows", "weights", "slots", "received", "sent", "transfers")
-  as.data.frame(sapply(names, column, simplify = FALSE))
-}
-
-#' @export
-print.multigpu_overview <- function(x, ...) {
-  if (is.null(attr(x, "lines"))) { # a part of an overview
-    return(NextMethod())
-  }
-  cat(attr(x, "plan"), attr(x, "lines"), sep = "\n")
-  invisible(x)
-}
-
-#' @export
-`[.multigpu_overview` <- function(x, ...) {
-  attr(x, "lines") <- attr(x, "plan") <- NULL
-  class(x) <- "data.frame"
-  x[...]
+  columns <- c("device", "replica", "rows", "weights", "slots", "received", "sent", "transfers")
+  as_table(reticulate::iterate(python), columns, c(reticulate::py_str(object$plan), reticulate::py_str(python)))
 }
 
 check_parallel <- function(object) {

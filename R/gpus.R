@@ -1,5 +1,8 @@
 # `gpus` as Python takes it: NULL, a count, or a list of ids and names. A single number is a count, in a list too.
 as_gpus <- function(gpus) {
+  if (inherits(gpus, "multigpu_table")) { # of `available_gpus()`
+    gpus <- gpus$name
+  }
   if (is.factor(gpus)) {
     gpus <- as.character(gpus)
   }

@@ -21,6 +21,7 @@ if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_d
 # so ops may be nondeterministic: `enable_op_determinism()` would refuse those that have no other way.
 tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
+tf.config.list_logical_devices()  # starts them: no test can change their number
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ EIGHT = [f"CPU:{i}" for i in range(8)]
 FRESH = """
 import multigpu, tensorflow as tf
 multigpu.simulate_gpus(2)
+print(multigpu.available_gpus())
 multigpu.simulate_gpus(3)  # nothing has started yet: the last word counts
 print(multigpu.available_gpus())
 multigpu.simulate_gpus(3)  # nothing to change
@@ -40,7 +41,8 @@ def run_fresh(script):
 
 
 def test_before_tensorflow_starts_the_cpu_is_split_into_as_many_devices_as_asked_for():
-    names, device = run_fresh(FRESH)
+    first, names, device = run_fresh(FRESH)
+    assert first == "['CPU:0', 'CPU:1']"  # asking starts nothing
     assert names == "['CPU:0', 'CPU:1', 'CPU:2']"
     assert device.endswith("CPU:2")
 

@@ -1,5 +1,20 @@
 test_that("simulated devices are those that `gpus` counts", {
-  expect_identical(available_gpus(), c("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+  gpus <- available_gpus()
+  expect_s3_class(gpus, "data.frame")
+  expect_identical(gpus$id, 0:3)
+  expect_identical(gpus$name, c("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+  expect_identical(names(gpus), c("id", "name", "physical", "memory_total", "memory_free"))
+  without_value <- function(lines) sub("^CUDA_VISIBLE_DEVICES.*", "CUDA_VISIBLE_DEVICES", lines)
+  expect_snapshot(print(gpus), transform = without_value)
+  expect_identical(as_gpus(gpus), as.list(gpus$name))
+})
+
+test_that("where there is no GPU, the table is empty and says why", {
+  printed <- run_in_new_r("print(multigpu::available_gpus()); print(nrow(multigpu::available_gpus()))",
+    env = "CUDA_VISIBLE_DEVICES=-1"
+  )
+  expect_true(any(startsWith(printed, "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs.")))
+  expect_true("[1] 0" %in% printed)
 })
 
 test_that("devices cannot be simulated twice, nor in parts", {
@@ -14,7 +29,7 @@ test_that("an overview is a data frame that prints as Python prints it", {
   fit(parallel, small_data()$x, small_data()$y, epochs = 1)
   table <- overview(parallel, batch_size = 10)
   expect_s3_class(table, "data.frame")
-  expect_identical(table$device, available_gpus())
+  expect_identical(table$device, available_gpus()$name)
   expect_identical(as.integer(table$rows), c(3L, 3L, 2L, 2L))
   expect_identical(sum(table$weights), 4L * length(weights_of(parallel)))
   expect_true(all(is.na(overview(parallel)$rows)))

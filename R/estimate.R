@@ -1,0 +1,58 @@
+#' Will it fit, is it worth it?
+#'
+#' `estimate()` tells what [multi_gpu_model()] would take of each device: nothing is moved or run, and the GPUs need not
+#' be there. `measure()` takes a few real training steps on one device and on all, and tells where the time goes.
+#'
+#' @section How far an estimate can be off:
+#' Parameters, weights and what the optimizer keeps are counted, and exact. Copies of weights and gradients are counted
+#' as if all were there at once, which is the most possible. Activations are the tensors that are needed at the same
+#' time in one replica's training step, which is traced and not run: on a CPU the memory that rows took was 1.1 to 1.2
+#' times that. What libraries need to work in, such as cuDNN, and TensorFlow's own share of a GPU are left out.
+#'
+#' @section What is measured:
+#' *Compute* is what the template takes on one device for the rows of one replica. What the parallel model takes beyond
+#' that is *transfer*, with cutting and merging; what the data take for a batch beyond a step is *waiting*. Weights,
+#' optimizer, metrics and random states are afterwards what they were.
+#'
+#' @param model A template, or a parallel model, whose template is taken.
+#' @param gpus As in [multi_gpu_model()]; one number, of 1 or more, is a count. They need not be on this machine.
+#' @param batch_size Rows of a batch, of all GPUs together.
+#' @param optimizer An optimizer or the name of one. `NULL` takes the model's own, or Keras' default, `"rmsprop"`.
+#' @param cpu_merge,cpu_relocation As in [multi_gpu_model()].
+#' @param parallel A compiled parallel model.
+#' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras, without `y`.
+#' @param steps How many steps are measured each way; one more is taken before.
+#' @param verbose 1 shows a progress bar, 0 does not.
+#' @return Data frames, which print as tables. `estimate()`: one row per device, with the columns `device`, `rows` of a
+#'   batch, `parameters` that it owns, and in bytes `weights`, `optimizer`, `copies`, `gradients`, `activations` (`NA`
+#'   where they cannot be traced), `total`, and `received` and `sent` in a step. `measure()`: one row, with seconds per
+#'   step on `one_device` and on `all_devices`, seconds of `input` for a batch, the `speed_up`, the shares of time in
+#'   `compute`, `transfer` and `waiting`, and a `verdict`: whether it pays, and if not, why, and what would help.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' estimate(model, gpus = 8, batch_size = 256, optimizer = "adam")
+#' measure(parallel_model, x, y, batch_size = 256)
+#' }
+#' @export
+estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
+  gpus <- as_gpus(gpus)
+  python <- with_clean_errors(
+    core()$estimate(model, gpus, as_whole(batch_size), optimizer, cpu_merge, cpu_relocation)
+  )
+  columns <- c(
+    "device", "rows", "parameters", "weights", "optimizer", "copies", "gradients", "activations", "total", "received",
+    "sent"
+  )
+  as_table(reticulate::iterate(python), columns, reticulate::py_str(python))
+}
+
+#' @rdname estimate
+#' @export
+measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose = 1L) {
+  python <- with_clean_errors(
+    core()$measure(parallel, as_arrays(x), as_arrays(y), as_whole(batch_size), as_whole(steps), as_whole(verbose))
+  )
+  columns <- c("one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict")
+  as_table(list(python), columns, reticulate::py_str(python))
+}

@@ -1,0 +1,34 @@
+test_that("an estimate is a data frame that prints as Python prints it", {
+  table <- estimate(small_model(), gpus = 2, batch_size = 10, optimizer = "adam")
+  expect_s3_class(table, "data.frame")
+  expect_identical(table$device, c("CPU:0", "CPU:1"))
+  expect_identical(sum(table$parameters), 49L)
+  expect_identical(as.numeric(sum(table$weights)), 4 * 49)
+  expect_identical(as.numeric(sum(table$optimizer)), 2 * 4 * 49)
+  expect_snapshot(print(table))
+  expect_identical(class(table[1, ]), "data.frame")
+})
+
+test_that("GPUs need not be there", {
+  expect_identical(nrow(estimate(small_model(), gpus = 64, batch_size = 128)), 64L)
+})
+
+test_that("a measurement is one row, and leaves the model as it was", {
+  parallel <- parallel_model()
+  before <- weights_of(parallel)
+  data <- small_data()
+  measured <- measure(parallel, data$x, data$y, batch_size = 8, steps = 1, verbose = 0)
+  expect_identical(nrow(measured), 1L)
+  expect_equal(measured$speed_up, measured$one_device / measured$all_devices)
+  expect_equal(measured$compute + measured$transfer + measured$waiting, 1)
+  expect_match(measured$verdict, "pays?[ :]")
+  expect_output(print(measured), "speed-up .*; compute .*, transfer .*, waiting for input ")
+  expect_identical(weights_of(parallel), before)
+})
+
+test_that("what cannot be estimated or measured is refused", {
+  expect_snapshot({
+    writeLines(error_text(estimate(small_model(), gpus = 2, batch_size = 0)))
+    writeLines(error_text(measure(small_model(), 1, 1)))
+  })
+})
