@@ -82,6 +82,23 @@ def parcels(rows: list[dict]) -> plt.Figure:
     return figure
 
 
+def minigooglenet(rows: list[dict]) -> plt.Figure:
+    """Seconds per epoch as bars beside the published ones, and validation accuracy over the epochs."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    names = ["one device" if row["way"] == "one device" else f"{row['N']} devices" for row in rows]
+    last = [row["seconds"][-1] for row in rows]
+    bars = left.bar(names, last, color=[COLORS[row["way"]] for row in rows])
+    left.bar_label(bars, [f"{seconds:.1f}" for seconds in last], padding=2)
+    left.set(title="seconds of the last epoch", yticks=[])
+    left.spines["left"].set_visible(False)
+    for row, name in zip(rows, names, strict=True):
+        epochs = range(1, len(row["accuracy"]) + 1)
+        right.plot(epochs, row["accuracy"], "o-", color=COLORS[row["way"]], label=f"{name}, batch of {row['batch']}")
+    right.set(title=f"validation accuracy, {rows[0]['data']}", xlabel="epoch", ylim=(0, 1))
+    right.legend(frameon=False)
+    return figure
+
+
 def _parcel_name(row: dict) -> str:
     return f"parcels of\n{row['size']}" + (",\nas shipped" if row["parcel"] == "as shipped" else "")
 
@@ -90,6 +107,7 @@ PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
     "step_time": step_time,
     "first_step": first_step,
     "transfers": parcels,
+    "minigooglenet": minigooglenet,
 }
 
 
