@@ -72,6 +72,7 @@ def state():
 before, names = state(), {name for name in sys.modules if name.startswith("keras.")}
 import multigpu
 answer = {"untouched": before == state() and names == {name for name in sys.modules if name.startswith("keras.")}}
+multigpu.simulate_gpus(2)
 multigpu.restore_old_names()
 changed = state()
 multigpu.restore_old_names()
@@ -150,6 +151,22 @@ answer["arguments"] = [argument(lambda: keras.layers.Conv2D(3, 3, border_mode="s
 optimizer = keras.optimizers.Adam(lr=1, epsilon=None)
 optimizer.lr = 0.5
 answer["rates"] = [float(optimizer.learning_rate), float(keras.optimizers.Adadelta().lr)]
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse", ["mae"], sample_weight_mode=None)
+model.save("model.keras")
+answer["loaded"] = keras.models.load_model("model.keras").compiled
+def frozen_after(compiled):
+    layer = keras.layers.Dense(1)
+    model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), layer]), gpus=2)
+    before = layer.get_weights()[0].tolist()
+    layer.trainable = compiled
+    model.compile("sgd", "mse")
+    layer.trainable = not compiled
+    model.train_on_batch(np.ones((4, 3)), np.ones((4, 1)))
+    return layer.get_weights()[0].tolist() != before, layer.trainable
+answer["frozen"] = [frozen_after(True), frozen_after(False)]
+sgd = keras.optimizers.SGD(0.1, 0.9, 1e-6, True)
+answer["positions"] = [float(sgd.lr), sgd.momentum, sgd.nesterov]
 inputs = keras.Input((3,))
 double = keras.backend.function([inputs], [2 * inputs])
 answer["function"] = double([np.ones((1, 3))])[0].tolist()
@@ -207,6 +224,15 @@ def test_decay_lowers_the_rate_as_it_did(answer):
 
 def test_optimizers_have_the_rates_of_keras_2(answer):
     assert answer["rates"] == [0.5, 1.0]
+    assert answer["positions"] == [pytest.approx(0.1), 0.9, True]
+
+
+def test_files_of_keras_3_are_loaded_compiled_as_before(answer):
+    assert answer["loaded"]
+
+
+def test_what_is_trained_is_settled_when_a_model_is_compiled(answer):
+    assert answer["frozen"] == [[True, False], [False, True]]
 
 
 def test_epochs_are_told_under_both_names(answer):

@@ -61,7 +61,7 @@ print(sorted(history.history.keys()))
 print(parallel_model.metrics_names, int(np.sum([KTF.count_params(p) for p in set(model.trainable_weights)])))
 print("lr %.3f" % KTF.get_value(parallel_model.optimizer.lr))
 print(
-    len(parallel_model.evaluate_generator(batches(8), steps=2)), parallel_model.predict_generator(batches(8), 2).shape
+    len(parallel_model.evaluate_generator(batches(8), steps=np.ceil(1.5))), parallel_model.predict_generator(batches(8), 2).shape
 )
 model.save_weights("w.h5")
 before = model.get_weights()

@@ -81,7 +81,7 @@ x = np.random.random((22, 3))
 y = np.random.randint(0, 3, 22)
 model = Sequential([Dense(8, input_dim=3, activation="relu"), Dense(3, activation="softmax")])
 parallel = ModelMGPU(model, 2)
-parallel.compile(tf.keras.optimizers.SGD(lr=0.1, decay=0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+parallel.compile(tf.keras.optimizers.SGD(lr=0.1, decay=0.1), "sparse_categorical_crossentropy", ["accuracy"])
 history = parallel.fit_generator(
     Batches(x, y, 8),
     epochs=2,

@@ -9,6 +9,7 @@ import keras
 
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
 LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 sees by itself what they told
+COMPILE = ("optimizer", "loss", "metrics", "loss_weights", *LEFT[:1], "weighted_metrics", *LEFT[1:])  # in this order
 KERAS_1 = {  # arguments of layers → what they are since Keras 2
     **{"output_dim": "units", "nb_filter": "filters", "nb_row": "kernel_size", "nb_col": "kernel_size"},
     **{"filter_length": "kernel_size", "border_mode": "padding", "subsample": "strides", "bias": "use_bias"},
@@ -26,7 +27,8 @@ def restore() -> None:
     functional = type(keras.Model(x, x))
     functional.__init__ = _renamed(functional.__init__)
     keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
-    keras.Model.compile = _without(keras.Model.compile)
+    trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
+    trainer.compile = _without(trainer.compile)  # where Keras looks when it asks whether a class has its own
     keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
     keras.Variable.__hash__ = lambda self: id(self)  # sets of weights, to count each once
 
@@ -57,7 +59,8 @@ def _explained(constructor: Callable) -> Callable:
 def _without(compile_model: Callable) -> Callable:
     @functools.wraps(compile_model)
     def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
-        compile_model(self, *args, **{name: value for name, value in kwargs.items() if name not in LEFT})
+        named = {**dict(zip(COMPILE, args, strict=False)), **kwargs}
+        compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
 
     return wrapper
 

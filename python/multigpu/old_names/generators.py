@@ -1,6 +1,7 @@
 """`fit_generator()` and its kin, and other verbs of models that ended with Keras 2."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from multigpu.array_batches import row_weights
 from multigpu.parallel import ParallelModel
 
 FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")
+COUNTS = ("steps_per_epoch", "validation_steps", "steps", "epochs", "initial_epoch", "batch_size")
 QUEUE = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")  # how batches were fetched
 
 
@@ -53,6 +55,9 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
     def wrapper(self: keras.Model, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         if "nb_epoch" in kwargs:
             kwargs["epochs"] = kwargs.pop("nb_epoch")
+        for name in COUNTS:
+            if isinstance(kwargs.get(name), float):
+                kwargs[name] = math.ceil(kwargs[name])  # `len(x) / batch_size` was as good as a whole number
         workers = kwargs.pop("workers", None)
         for name in QUEUE:
             kwargs.pop(name, None)

@@ -1,40 +1,42 @@
 """Optimizers with the arguments of Keras 2: `lr`, `decay`, `epsilon=None`; and with the learning rates it had."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
-RATES = {  # without a learning rate given
-    keras.optimizers.SGD: 0.01,
-    keras.optimizers.RMSprop: 0.001,
-    keras.optimizers.Adagrad: 0.01,
-    keras.optimizers.Adadelta: 1.0,
-    keras.optimizers.Adam: 0.001,
-    keras.optimizers.Adamax: 0.002,
-    keras.optimizers.Nadam: 0.002,
+BETAS = ("lr", "beta_1", "beta_2", "epsilon")
+ORDERS = {  # of optimizers: the learning rate where none is given, and the order of arguments
+    keras.optimizers.SGD: (0.01, ("lr", "momentum", "decay", "nesterov")),
+    keras.optimizers.RMSprop: (0.001, ("lr", "rho", "epsilon", "decay")),
+    keras.optimizers.Adagrad: (0.01, ("lr", "epsilon", "decay")),
+    keras.optimizers.Adadelta: (1.0, ("lr", "rho", "epsilon", "decay")),
+    keras.optimizers.Adam: (0.001, (*BETAS, "decay", "amsgrad")),
+    keras.optimizers.Adamax: (0.002, (*BETAS, "decay")),
+    keras.optimizers.Nadam: (0.002, (*BETAS, "schedule_decay")),
 }
 
 
 def restore() -> None:
     """Lets optimizers take and show `lr`, and lower it by `decay`."""
-    for optimizer, rate in RATES.items():
-        optimizer.__init__ = _with_old_arguments(optimizer.__init__, rate)
+    for optimizer, (rate, order) in ORDERS.items():
+        optimizer.__init__ = _with_old_arguments(optimizer.__init__, rate, order)
     keras.optimizers.Optimizer.lr = property(
         lambda self: self.learning_rate, lambda self, rate: setattr(self, "learning_rate", rate)
     )
 
 
-def _with_old_arguments(init: Callable, rate: float) -> Callable:
+def _with_old_arguments(init: Callable, rate: float, order: Sequence[str]) -> Callable:
     @functools.wraps(init)
     def wrapper(self: keras.Optimizer, *args: Any, **kwargs: Any) -> None:
+        kwargs.update(zip(order, args, strict=False))
         decay = kwargs.pop("decay", None) or 0.0
         kwargs.pop("schedule_decay", None)  # of Nadam: fixed in Keras 3, at the value that was the default
         if kwargs.get("epsilon", 0) is None:
             del kwargs["epsilon"]
-        given = args[0] if args else kwargs.pop("lr", kwargs.pop("learning_rate", rate))
-        init(self, float(given) if isinstance(given, int) else given, *args[1:], **kwargs)
+        given = kwargs.pop("lr", kwargs.pop("learning_rate", rate))
+        init(self, float(given) if isinstance(given, int) else given, **kwargs)
         if decay:
             self.update_step = _decayed(self, self.update_step, float(decay))
 

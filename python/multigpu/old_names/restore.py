@@ -6,10 +6,16 @@ from multigpu.old_names import (
     constructors,
     epochs,
     files,
+    freezing,
     generators,
     modules,
     optimizers,
     sessions,
+)
+
+PARTS = (
+    *(sessions, modules, backend, files, arguments, constructors),
+    *(generators, freezing, optimizers, epochs),
 )
 
 
@@ -34,12 +40,5 @@ def restore_old_names() -> None:
     """
     if modules.is_restored():
         return
-    sessions.restore()
-    modules.restore()
-    backend.restore()
-    files.restore()
-    arguments.restore()
-    constructors.restore()
-    generators.restore()
-    optimizers.restore()
-    epochs.restore()
+    for part in PARTS:
+        part.restore()

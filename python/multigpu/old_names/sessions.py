@@ -48,7 +48,8 @@ def restore() -> None:
     importlib.import_module("tensorflow.compat.v1")  # before its first import TensorFlow shows another module there
     for name in [name for name in dir(tf.compat.v1) if not name.startswith("_") and not hasattr(tf, name)]:
         setattr(tf, name, getattr(tf.compat.v1, name))
-    tf.Session = tf.InteractiveSession = Session
+    for module in (tf, tf.compat.v1):
+        module.Session = module.InteractiveSession = Session
     tf.set_random_seed = keras.utils.set_random_seed
     for name in GRAPH_ONLY:
         setattr(tf.compat.v1, name, _does_nothing(name))
