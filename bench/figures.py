@@ -7,6 +7,7 @@ from first_step import medians
 from process import markdown
 
 Measured = dict[str, list[dict]]
+NOT_MEASURED = (KeyError, IndexError, StopIteration)  # what looking for a row raises that is not there
 
 
 class Figure(NamedTuple):
@@ -29,7 +30,7 @@ class Figure(NamedTuple):
         aim = "as few as still overlap" if self.aim is None else f"{self.aim:g}"
         try:
             value = self.value(measured)
-        except (KeyError, IndexError, StopIteration):
+        except NOT_MEASURED:
             return [self.name, f"{sign} {self.must:g}", aim, "not measured", "–"]
         return [
             self.name,
@@ -43,7 +44,7 @@ class Figure(NamedTuple):
         """What keeps it from the target, once all that it is read from is measured."""
         try:
             return self.why(measured)
-        except KeyError:
+        except NOT_MEASURED:
             return ""
 
     def verdict(self, value: float) -> str:
@@ -74,9 +75,9 @@ def why_not_mirrored(measured: Measured) -> str:
 
 def bytes_over_ring(num_replicas: int) -> Callable[[Measured], float]:
     """The worst of the models."""
-    return lambda measured: max(
+    return lambda measured: sorted(
         row["mean"] for row in measured["transfers"] if row["N"] == num_replicas and row["way"] == "multigpu"
-    )
+    )[-1]
 
 
 def xception_transfers(measured: Measured) -> float:
