@@ -36,7 +36,7 @@ class Figure(NamedTuple):
             self.name,
             f"{sign} {self.must:g}",
             aim,
-            f"{value:.4g}",
+            f"{value:.5g}",
             self.verdict(value),
         ]
 
@@ -51,7 +51,7 @@ class Figure(NamedTuple):
         """Whether it is reached, and by how much not."""
         if self.aim is not None and self.reached(value, self.aim):
             return "yes, and the aim"
-        return "yes" if self.reached(value, self.must) else f"no, off by {abs(value / self.must - 1):.1%}"
+        return "yes" if self.reached(value, self.must) else f"no, off by {abs(value / self.must - 1):.2%}"
 
 
 def step_ratio(work: str, way: str, num_replicas: int = 8) -> Callable[[Measured], float]:
