@@ -57,10 +57,9 @@ def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -
     if tf.executing_eagerly():
         _build(optimizer, weights)
         return
-    with ThreadPoolExecutor(
-        1, initializer=keras.config.set_dtype_policy, initargs=[keras.config.dtype_policy()]
-    ) as out:
-        out.submit(_build, optimizer, weights).result()
+    with ThreadPoolExecutor(1) as outside:  # where Keras' settings are those at its start
+        outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
+        outside.submit(_build, optimizer, weights).result()
 
 
 def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
