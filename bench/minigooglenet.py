@@ -140,7 +140,8 @@ def main() -> None:
     measured = list(rows(arguments.replicas, arguments.epochs, arguments.rows))
     print(table(measured))
     if arguments.plot:
-        plots.minigooglenet(measured).savefig(arguments.plot, dpi=110)
+        with plots.plt.rc_context(plots.STYLE):
+            plots.minigooglenet(measured).savefig(arguments.plot, dpi=110)
 
 
 if __name__ == "__main__":

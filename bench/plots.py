@@ -89,12 +89,13 @@ def minigooglenet(rows: list[dict]) -> plt.Figure:
     last = [row["seconds"][-1] for row in rows]
     bars = left.bar(names, last, color=[COLORS[row["way"]] for row in rows])
     left.bar_label(bars, [f"{seconds:.1f}" for seconds in last], padding=2)
-    left.set(title="seconds of the last epoch", yticks=[])
+    left.set(title="seconds of the last epoch", yticks=[], ylim=(0, 1.15 * max(last)))
     left.spines["left"].set_visible(False)
     for row, name in zip(rows, names, strict=True):
         epochs = range(1, len(row["accuracy"]) + 1)
         right.plot(epochs, row["accuracy"], "o-", color=COLORS[row["way"]], label=f"{name}, batch of {row['batch']}")
     right.set(title=f"validation accuracy, {rows[0]['data']}", xlabel="epoch", ylim=(0, 1))
+    right.xaxis.get_major_locator().set_params(integer=True)
     right.legend(frameon=False)
     return figure
 

@@ -75,6 +75,8 @@ answer = {"untouched": before == state() and names == {name for name in sys.modu
 multigpu.simulate_gpus(2)
 multigpu.restore_old_names()
 changed = state()
+from multigpu.device_table import has_started
+answer["started"] = has_started()
 multigpu.restore_old_names()
 answer["twice"] = changed == state()
 """
@@ -188,6 +190,7 @@ def answer(tmp_path_factory):
 def test_importing_the_package_changes_nothing_and_restoring_twice_no_more_than_once(answer):
     assert answer["untouched"]
     assert answer["twice"]
+    assert not answer["started"]  # a script may still set CUDA_VISIBLE_DEVICES
 
 
 def test_old_names_are_there_after_one_call(answer):

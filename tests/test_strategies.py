@@ -64,9 +64,10 @@ def test_a_template_made_inside_of_a_scope_is_refused_naming_its_weight(strategy
     )
 
 
-def test_the_page_that_is_named_is_there_and_its_code_runs_with_the_numbers_of_one_device():
+def test_the_page_that_is_named_is_there_and_its_code_runs_with_the_numbers_of_one_device(tmp_path, monkeypatch):
     page = (Path(__file__).parents[1] / "docs" / "from-mirrored-strategy.md").read_text()
     code = page.split("```python\n")[2].split("```")[0]
+    monkeypatch.chdir(tmp_path)  # where it saves the model
     x, y = dense_data()
     one, _ = make_twins(dense_net)
     scope = {"keras": keras, "make_model": dense_net, "x": x, "y": y, "weights": one.get_weights()}
