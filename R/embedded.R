@@ -1,0 +1,55 @@
+# R inside of a Python process: how R answers what Python asks, in `multigpu.embedded_r`. Each request is a Python object
+# that R fetches and leaves its reply in, so that all that crosses does so by reticulate.
+
+answer_python <- function() {
+  request <- crossing()$current()
+  forget(crossing()$numbers_let_go())
+  withRestarts(
+    tryCatch(
+      withCallingHandlers(
+        request$succeed(as_python(run_request(request))),
+        warning = function(w) pass_on(request$warn, w, "muffleWarning"),
+        message = function(m) pass_on(request$say, m, "muffleMessage")
+      ),
+      error = function(e) request$fail(conditionMessage(e), python_error(e)),
+      interrupt = function(i) request$interrupt()
+    ),
+    abort = function() request$interrupt()
+  )
+  invisible()
+}
+
+# Half of a crossing, for rpy2, which carries the other half.
+to_python <- function(x) {
+  crossing()$current()$succeed(as_python(x))
+  invisible()
+}
+
+from_python <- function() {
+  as_r(reticulate::py_get_attr(crossing()$current(), "code"))
+}
+
+crossing <- function() {
+  reticulate::import("multigpu.embedded_r.crossing")
+}
+
+run_request <- function(request) {
+  named <- as_r(reticulate::py_get_attr(request, "named"))
+  if (!request$is_call) {
+    list2env(named, globalenv())
+    return(eval(parse(text = request$code, keep.source = FALSE), globalenv()))
+  }
+  f <- as_r(reticulate::py_get_attr(request, "code"))
+  f <- if (is.function(f)) f else eval(str2expression(f), globalenv())
+  do.call(f, c(as_r(reticulate::py_get_attr(request, "unnamed")), named), quote = TRUE)
+}
+
+pass_on <- function(to, condition, restart) {
+  to(conditionMessage(condition))
+  invokeRestart(restart)
+}
+
+# The error of Python behind an error of R, where reticulate keeps it.
+python_error <- function(e) {
+  if (inherits(e, "python.builtin.BaseException")) e else e$parent
+}

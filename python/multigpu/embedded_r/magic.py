@@ -1,0 +1,64 @@
+"""`%%R` cells in Jupyter: rpy2's magic, with the crossing of this package."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from multigpu.embedded_r.crossing import pending
+from multigpu.embedded_r.request import Request
+from multigpu.embedded_r.session import started_r
+
+FROM_PYTHON = "multigpu:::from_python()"
+TO_PYTHON = "multigpu:::to_python"
+
+
+def add_magic(shell: Any) -> None:
+    """Adds `%R` and `%%R` to a shell."""
+    started_r()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*pandas")  # rpy2 recommends it, to those who have data frames
+        rmagic = importlib.import_module("rpy2.ipython.rmagic")
+    shell.register_magics(rmagic.RMagics(shell, converter=crossing_rules(rmagic.converter)))
+
+
+def crossing_rules(template: Any) -> Any:
+    """rpy2's rules, and ours for models, arrays, histories, functions, lists, and what rpy2 has no rule for."""
+    rinterface = importlib.import_module("rpy2.rinterface")
+    rules = importlib.import_module("rpy2.robjects.conversion").Converter("multigpu", template=template)
+
+    def to_r(value: Any) -> Any:
+        if hasattr(value, "__sexp__"):  # of R already
+            return value
+        return _cross(Request(value), lambda: rinterface.evalr(FROM_PYTHON))
+
+    def to_python(value: Any) -> Any:
+        if not crosses(value):
+            return template.rpy2py(value)
+        request = Request(None)
+        _cross(request, lambda: rinterface.evalr(TO_PYTHON)(value))
+        return request.reply()
+
+    for kind in (object, np.ndarray, keras.callbacks.History):
+        rules.py2rpy.register(kind, to_r)
+    for name in ("SexpClosure", "SexpEnvironment", "ListSexpVector", "FloatSexpVector", "IntSexpVector"):
+        rules.rpy2py.register(getattr(rinterface, name), to_python)
+    return rules
+
+
+def crosses(value: Any) -> bool:
+    """Whether a value of R is one that rpy2 would not bring to Python as this package does."""
+    classes = set(value.rclass)
+    ours = {"python.builtin.object", "keras_training_history", "function", "list", "array", "matrix", "numeric", "integer"}
+    return not classes.isdisjoint(ours)
+
+
+def _cross(request: Request, carry: Callable[[], Any]) -> Any:
+    pending.append(request)
+    try:
+        return carry()
+    finally:
+        pending.pop()
