@@ -36,7 +36,7 @@ def check_r_and_rpy2() -> None:
 
 def check_packages(reticulate: str, multigpu: str, wanted: str, libraries: str) -> None:
     """Refuses R packages that are missing or too old; "" is the version of one that is not there."""
-    if _numbers(reticulate) < (1, 28):
+    if is_before(reticulate, "1.28"):
         raise ImportError(
             f"Expected the R package reticulate 1.28 or later. Received: {reticulate or 'none'}, in {libraries}. In R, "
             'run `install.packages("reticulate")`.'
@@ -61,8 +61,13 @@ def version_of_r() -> str | None:
 
 def rpy2_for(r_version: str) -> str:
     """What pip is to install for this R."""
-    return RPY2_FOR_NEW_R if _numbers(r_version) >= (4, 5) else RPY2_FOR_OLD_R
+    return RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version))
+def is_before(version: str, other: str) -> bool:
+    """Whether a version is older than another; "" is older than all."""
+    return _numbers(version) < _numbers(other)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

@@ -10,6 +10,7 @@ from multigpu import __version__
 from multigpu.embedded_r import missing
 from multigpu.embedded_r.crossing import RFunction, pending
 from multigpu.embedded_r.ctrl_c import handled_by, handlers, set_handlers
+from multigpu.embedded_r.locked_rpy2 import lock_rpy2
 from multigpu.embedded_r.locked_r import LockedR, check_thread
 from multigpu.embedded_r.request import RError, Request
 
@@ -62,6 +63,8 @@ def _start() -> LockedR:
     _end_in_order(rinterface, r)
     reticulate, multigpu, libraries = (r.evaluate(VERSIONS) or "\n\n").split("\n")
     missing.check_packages(reticulate, multigpu, __version__, libraries)
+    if missing.is_before(reticulate, "1.41"):
+        lock_rpy2(rinterface.openrlib)
     if r.evaluate("suppressPackageStartupMessages(library(multigpu)); multigpu:::crossing()") is None:
         raise RError("The R package multigpu does not load; what R printed tells why.")
     return r
