@@ -11,7 +11,9 @@ answer_python <- function() {
         warning = function(w) pass_on(request$warn, w, "muffleWarning"),
         message = function(m) pass_on(request$say, m, "muffleMessage")
       ),
-      error = function(e) request$fail(conditionMessage(e), python_error(e)),
+      error = function(e) {
+        if (is_interrupt(e)) request$interrupt() else request$fail(conditionMessage(e), python_error(e))
+      },
       interrupt = function(i) request$interrupt()
     ),
     abort = function() request$interrupt()

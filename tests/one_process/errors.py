@@ -131,7 +131,7 @@ def test_an_interrupt_of_python_below_r_is_one_of_python_again():
     assert run("1 + 1") == 2
 
 
-@pytest.mark.parametrize("code", ["repeat {}", "Sys.sleep(20)", "tryCatch(f(), error = identity)", "for (i in 1:1e9) f()"])
+@pytest.mark.parametrize("code", ["repeat {}", "Sys.sleep(20)", "f()", "for (i in 1:1e9) f()"])
 def test_ctrl_c_ends_what_r_runs(code):
     with interrupt_soon(), pytest.raises(KeyboardInterrupt):
         run(code, f=lambda: time.sleep(0.01 if "for" in code else 20))

@@ -1,50 +1,49 @@
-"""Who handles Ctrl-C: Python, until R is called; then both, and whichever runs takes it."""
+"""Ctrl-C while R runs. Whoever handles it in Python goes on doing so; R is told where that ends what runs."""
 
 import ctypes
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import Any
 
 
-class Handlers(NamedTuple):
-    """What is called for SIGINT.
+class CtrlC:
+    """Ctrl-C, as far as R has to do with it.
 
-    Attributes:
-        of_python: a function of Python, called between two of its instructions.
-        of_c: address of a C function, called at once.
+    Args:
+        library: R's library.
     """
 
-    of_python: Any
-    of_c: int | None
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._interrupted = ctypes.c_int.in_dll(library, "R_interrupts_pending")
+        self._asked_by_r = ctypes.c_void_p.in_dll(library, "ptr_R_ProcessEvents")
+        self._pause = ctypes.CFUNCTYPE(None)(_pause)
+        self._asked_by_r.value = None  # rpy2's function for it loses interrupts, and is gone before R is
+
+    @contextmanager
+    def shared_with_r(self) -> Iterator[None]:
+        """Has R ask now and then, while it runs, whether it is to end."""
+        handler, asked = signal.getsignal(signal.SIGINT), self._asked_by_r.value
+        if not callable(handler):  # nobody wants to be interrupted
+            yield
+            return
+        signal.signal(signal.SIGINT, lambda number, frame: self._handle(handler, number, frame))
+        self._asked_by_r.value = ctypes.cast(self._pause, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            self._asked_by_r.value = asked
+            signal.signal(signal.SIGINT, handler)
+
+    def _handle(self, handler: Any, number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except KeyboardInterrupt:
+            if frame is None or frame.f_code is not _pause.__code__:
+                raise
+            self._interrupted.value = 1  # R, not Python, is what runs
 
 
-def handlers() -> Handlers:
-    """The handlers in place."""
-    of_c = _set_of_c(None)  # the only way to learn it
-    _set_of_c(of_c)
-    return Handlers(signal.getsignal(signal.SIGINT), of_c)
-
-
-def set_handlers(new: Handlers) -> None:
-    """Puts handlers in place."""
-    signal.signal(signal.SIGINT, new.of_python)
-    _set_of_c(new.of_c)
-
-
-@contextmanager
-def handled_by(those: Handlers) -> Iterator[None]:
-    """Ctrl-C handled by those, for a while."""
-    before = handlers()
-    set_handlers(those)
-    try:
-        yield
-    finally:
-        set_handlers(before)
-
-
-def _set_of_c(handler: int | None) -> int | None:
-    """Sets the handler that C has, and gives the one before; Python's own `signal` knows only those of Python."""
-    set_handler = ctypes.CDLL(None).signal
-    set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
-    return set_handler(signal.SIGINT, handler)
+def _pause() -> None:
+    """Python calls handlers of signals between two of its instructions; here are some."""

@@ -11,7 +11,7 @@ import resource
 import threading
 from typing import Any
 
-from multigpu.embedded_r.ctrl_c import handlers
+from multigpu.embedded_r.ctrl_c import CtrlC
 
 ELSEWHERE = (
     "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "
@@ -26,14 +26,12 @@ class LockedR:
         library: path of libR, loaded before.
 
     Attributes:
-        handlers: who handles Ctrl-C while R runs.
+        ctrl_c: what R has to do with it.
     """
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.PyDLL(library)
-        self.handlers = handlers()
-        # rpy2's function for it does nothing but lose interrupts, and is gone before Python is
-        ctypes.c_void_p.in_dll(self._library, "ptr_R_ProcessEvents").value = None
+        self.ctrl_c = CtrlC(self._library)
         # rpy2 takes R's own guard of the stack away, for the sake of threads; without it infinite recursion is a crash
         ctypes.c_size_t.in_dll(self._library, "R_CStackLimit").value = stack_limit()
 

@@ -22,7 +22,10 @@ def add_magic(shell: Any) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*pandas")  # rpy2 recommends it, to those who have data frames
         rmagic = importlib.import_module("rpy2.ipython.rmagic")
-    shell.register_magics(rmagic.RMagics(shell, converter=crossing_rules(rmagic.converter)))
+    magics = rmagic.RMagics(shell)
+    options = getattr(magics, "options", magics)  # where rpy2 3.6 keeps what 3.5 has in the object itself
+    options.converter = crossing_rules(options.converter)
+    shell.register_magics(magics)
 
 
 def crossing_rules(template: Any) -> Any:

@@ -4,12 +4,12 @@ import atexit
 import functools
 import importlib
 import platform
+import signal
 from typing import Any
 
 from multigpu import __version__
 from multigpu.embedded_r import missing
 from multigpu.embedded_r.crossing import RFunction, pending
-from multigpu.embedded_r.ctrl_c import handled_by, handlers, set_handlers
 from multigpu.embedded_r.locked_rpy2 import lock_rpy2
 from multigpu.embedded_r.locked_r import LockedR, check_thread
 from multigpu.embedded_r.request import RError, Request
@@ -28,7 +28,7 @@ def ask(request: Request) -> Any:
     r = started_r()
     pending.append(request)
     try:
-        with handled_by(r.handlers):
+        with r.ctrl_c.shared_with_r():
             is_answered = r.evaluate("multigpu:::answer_python()")
     finally:
         pending.pop()
@@ -47,11 +47,11 @@ def started_r() -> LockedR:
     """R with this package attached; started the first time."""
     check_thread()
     missing.check_r_and_rpy2()
-    before = handlers()
-    r = _start()
-    r.handlers = handlers()  # reticulate's, since it has attached to Python
-    set_handlers(before)
-    return r
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return _start()
+    finally:
+        signal.signal(signal.SIGINT, handler)  # rpy2 and reticulate have put theirs in its place
 
 
 def _start() -> LockedR:
