@@ -27,12 +27,18 @@ class LockedLibrary:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._library, name)
-        if inspect.isbuiltin(member):  # a function, where rpy2 was compiled
+        if not self._is_function_of_r(member):
+            return member
+        if inspect.isbuiltin(member):
             member = self._ffi.addressof(self._library, name)
-        if not isinstance(member, self._ffi.CData) or self._ffi.typeof(member).kind != "function":
-            return member  # a variable of R, which may change
         vars(self)[name] = locked(member, self._ffi)
         return vars(self)[name]
+
+    def _is_function_of_r(self, member: Any) -> bool:
+        """Not a variable, nor, where rpy2 was compiled, a function of rpy2 that R calls."""
+        if inspect.isbuiltin(self._library.R_tryEval):
+            return inspect.isbuiltin(member)
+        return isinstance(member, self._ffi.CData) and self._ffi.typeof(member).kind == "function"
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._library, name, value)

@@ -1,6 +1,8 @@
 """`%%R` cells in Jupyter: rpy2's magic, with the crossing of this package."""
 
+import contextlib
 import importlib
+import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +21,8 @@ TO_PYTHON = "multigpu:::to_python"
 def add_magic(shell: Any) -> None:
     """Adds `%R` and `%%R` to a shell."""
     started_r()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*pandas")  # rpy2 recommends it, to those who have data frames
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")  # of pandas, which it would like, and of reticulate, which is here on purpose
         rmagic = importlib.import_module("rpy2.ipython.rmagic")
     magics = rmagic.RMagics(shell)
     options = getattr(magics, "options", magics)  # where rpy2 3.6 keeps what 3.5 has in the object itself
