@@ -89,7 +89,7 @@ embedded_r.run("reg.finalizer(globalenv(), function(e) f('R has ended'), onexit 
 def test_the_process_ends_in_order_with_its_own_status(script, printed, status):
     done = run("-c", script)
     assert done.returncode == status, done.printed
-    assert re.findall("^R has.*$", done.stdout, flags=re.MULTILINE) == printed
+    assert re.findall("R has.*", done.stdout) == printed
 
 
 # What is missing -------------------------------------------------------------------------------------------------------

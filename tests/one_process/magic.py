@@ -10,6 +10,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from multigpu.embedded_r import call
 
+pytestmark = pytest.mark.filterwarnings("ignore:The 'source' parameter")  # what rpy2 still passes to IPython
+
 
 @pytest.fixture(scope="module")
 def shell():
@@ -56,10 +58,25 @@ def test_arrays_cross_as_in_run(shell):
 
 def test_functions_and_plain_values_cross(shell):
     code = "g <- function(x) f(x) + 1; n <- g(1); text <- 'a'; none <- NULL; l <- list(a = 1, b = list(TRUE))"
-    names = cell(shell, "-i f -o g,n,l", code, f=lambda x: x * 10)
+    names = cell(shell, "-i f -o g,n,l,text,none", code, f=lambda x: x * 10)
+    assert (names["text"], names["none"]) == ("a", None)
     assert names["n"] == 11
     assert names["g"](2.0) == 21
     assert names["l"] == {"a": 1.0, "b": [True]}
+
+
+def test_data_frames_and_factors_stay_those_of_rpy2(shell):
+    names = cell(shell, "-o frame,levels", "frame <- data.frame(a = 1:2); levels <- factor(c('x', 'y'))")
+    for value in names["frame"], names["levels"]:
+        assert type(value).__module__.startswith(("rpy2", "numpy"))
+
+
+def test_an_error_of_python_in_a_cell_is_one_of_r(shell):
+    def reject():
+        raise ValueError("not today")
+
+    code = "text <- tryCatch(f(), error = function(e) conditionMessage(e))"
+    assert "not today" in cell(shell, "-i f -o text", code, f=reject)["text"]
 
 
 def test_an_error_in_a_cell_leaves_r_usable(shell):

@@ -5,9 +5,9 @@ import importlib
 import io
 import warnings
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-import keras
 import numpy as np
 
 from multigpu.embedded_r.crossing import pending
@@ -16,6 +16,9 @@ from multigpu.embedded_r.session import started_r
 
 FROM_PYTHON = "multigpu:::from_python()"
 TO_PYTHON = "multigpu:::to_python"
+VECTORS = ("List", "Float", "Int", "Bool", "Str")
+OF_PYTHON = {"python.builtin.object", "keras_training_history", "function"}
+OURS = OF_PYTHON | {"list", "matrix", "array", "numeric", "integer", "logical", "character"}  # not factors, data frames
 
 
 def add_magic(shell: Any) -> None:
@@ -31,7 +34,7 @@ def add_magic(shell: Any) -> None:
 
 
 def crossing_rules(template: Any) -> Any:
-    """rpy2's rules, and ours for models, arrays, histories, functions, lists, and what rpy2 has no rule for."""
+    """rpy2's rules, and ours for all that crosses with `run()`."""
     rinterface = importlib.import_module("rpy2.rinterface")
     rules = importlib.import_module("rpy2.robjects.conversion").Converter("multigpu", template=template)
 
@@ -47,18 +50,17 @@ def crossing_rules(template: Any) -> Any:
         _cross(request, lambda: rinterface.evalr(TO_PYTHON)(value))
         return request.reply()
 
-    for kind in (object, np.ndarray, keras.callbacks.History):
+    for kind in (object, np.ndarray, list, FunctionType):  # the last rpy2 would call without their errors
         rules.py2rpy.register(kind, to_r)
-    for name in ("SexpClosure", "SexpEnvironment", "ListSexpVector", "FloatSexpVector", "IntSexpVector"):
+    for name in ("SexpClosure", "SexpEnvironment", *(f"{kind}SexpVector" for kind in VECTORS)):
         rules.rpy2py.register(getattr(rinterface, name), to_python)
+    rules.rpy2py.register(type(rinterface.NULL), lambda value: None)
     return rules
 
 
 def crosses(value: Any) -> bool:
     """Whether a value of R is one that rpy2 would not bring to Python as this package does."""
-    classes = set(value.rclass)
-    ours = {"python.builtin.object", "keras_training_history", "function", "list", "array", "matrix", "numeric", "integer"}
-    return not classes.isdisjoint(ours)
+    return not OURS.isdisjoint(value.rclass)
 
 
 def _cross(request: Request, carry: Callable[[], Any]) -> Any:
