@@ -49,7 +49,7 @@ copied_array <- function(x) {
 kept <- new.env(parent = emptyenv())
 
 keep_function <- function(f) {
-  handle <- reticulate::import("multigpu.embedded_r.session")$new_function()
+  handle <- core("embedded_r.session")$new_function()
   kept[[as.character(handle$number)]] <- f
   handle
 }

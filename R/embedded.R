@@ -32,7 +32,7 @@ from_python <- function() {
 }
 
 crossing <- function() {
-  reticulate::import("multigpu.embedded_r.crossing")
+  core("embedded_r.crossing")
 }
 
 run_request <- function(request) {

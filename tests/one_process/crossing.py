@@ -38,7 +38,12 @@ def test_fit_in_r_steps_the_optimizer_that_python_holds():
     model = dense_model()
     optimizer = keras.optimizers.SGD(0.1)
     model.compile(optimizer, loss="mse")
-    run("fit(model, x, y, batch_size = 8, epochs = 1, verbose = 0)", model=model, x=random_rows(24, 3), y=random_rows(24, 2))
+    run(
+        "fit(model, x, y, batch_size = 8, epochs = 1, verbose = 0)",
+        model=model,
+        x=random_rows(24, 3),
+        y=random_rows(24, 2),
+    )
     assert model.optimizer is optimizer
     assert int(optimizer.iterations) == 3
 
@@ -70,7 +75,12 @@ def test_a_view_outlives_its_name_in_r_and_stays_as_it_is_when_r_changes_its_arr
 
 
 def test_a_vector_of_r_becomes_an_array_of_one_dimension():
-    for code, expected in (("c(1.5, 2)", [1.5, 2.0]), ("1:3", [1, 2, 3]), ("c(TRUE, FALSE)", [True, False]), ("numeric()", [])):
+    for code, expected in (
+        ("c(1.5, 2)", [1.5, 2.0]),
+        ("1:3", [1, 2, 3]),
+        ("c(TRUE, FALSE)", [True, False]),
+        ("numeric()", []),
+    ):
         vector = run(code)
         assert isinstance(vector, np.ndarray)
         assert vector.shape == (len(expected),)

@@ -14,12 +14,12 @@ from multigpu import multi_gpu_model
 from multigpu.embedded_r import RError, RWarning, call, run
 
 
-class Rejected(Exception):
+class RejectedError(Exception):
     """An error of Python that is its own."""
 
 
 def reject(*_):
-    raise Rejected("not today")
+    raise RejectedError("not today")
 
 
 def test_an_error_of_r_is_an_exception_with_its_message():
@@ -73,7 +73,7 @@ def test_an_error_of_r_inside_fit_of_python_ends_it_and_names_its_cause():
     model.compile(**mean_squared())
     stop = run("function(epoch, logs) if (epoch == 1) stop('enough') else NULL")
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: stop(epoch, logs))
-    with pytest.raises(RError, match="^enough$"):
+    with pytest.raises(RError, match=r"^enough$"):
         model.fit(random_rows(16, 3), random_rows(16, 2), epochs=3, verbose=0, callbacks=[callback])
     model.fit(random_rows(16, 3), random_rows(16, 2), verbose=0)
     assert run("1 + 1") == 2
@@ -87,7 +87,7 @@ def test_errors_pass_through_both_languages_several_times():
 
 
 def test_warnings_of_r_are_warnings():
-    with pytest.warns(RWarning, match="^careful$"):
+    with pytest.warns(RWarning, match=r"^careful$"):
         assert run("warning('careful'); 5") == 5
     with pytest.warns(RWarning, match="NAs introduced by coercion"):
         call("as.integer", "a")
@@ -114,10 +114,14 @@ def test_another_thread_is_refused():
     thread = threading.Thread(target=ask, name="second")
     thread.start()
     thread.join()
-    assert refused == [
-        "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the "
-        "thread 'second'. Let the main thread call it."
-    ] * 2
+    assert (
+        refused
+        == [
+            "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the "
+            "thread 'second'. Let the main thread call it."
+        ]
+        * 2
+    )
 
 
 def test_an_interrupt_of_python_below_r_is_one_of_python_again():

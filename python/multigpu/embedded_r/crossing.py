@@ -92,7 +92,7 @@ def storage_of(array: np.ndarray) -> tuple[str, list[float]]:
 
 def copy_into(view: np.ndarray, array: np.ndarray) -> None:
     """Fills an R array that nobody else has seen yet, through its view, which is read-only to all others."""
-    memory = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
+    memory: Any = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
     np.copyto(np.ndarray(view.shape, view.dtype, memory, strides=view.strides), array, casting="unsafe")
 
 

@@ -1,9 +1,8 @@
 """R's own library, called with Python's lock held.
 
-rpy2 gives up the lock while R runs, as one does for C code that leaves Python alone. Below R, reticulate does not leave
-it alone: before 1.31 it frees Python objects without the lock when R collects garbage, and the process aborts; from
-1.42 on it takes the lock when R ends, and keeps it, and the process waits for itself. Through `ctypes.PyDLL` the lock is
-held from beginning to end, so that neither can happen.
+rpy2 gives up the lock while R runs, as one does for C code that leaves Python alone. Below R, reticulate does not:
+1.28 frees Python objects without the lock when R collects garbage, and the process aborts; 1.46 hangs or aborts when R
+ends. Through `ctypes.PyDLL` the lock is held from beginning to end, so that neither can happen.
 """
 
 import ctypes

@@ -64,7 +64,8 @@ def started_r() -> LockedR:
 @functools.cache
 def _bare_r() -> LockedR:
     """R as rpy2 starts it, which takes what R prints to Python."""
-    rinterface, situation = (importlib.import_module(f"rpy2.{name}") for name in ("rinterface", "situation"))
+    rinterface: Any = importlib.import_module("rpy2.rinterface")
+    situation = importlib.import_module("rpy2.situation")
     rinterface.initr()
     r = LockedR(situation.get_rlib_path(rinterface.openrlib.R_HOME, platform.system()))
     atexit.unregister(rinterface.endr)  # rpy2 would give up Python's lock when it ends R
