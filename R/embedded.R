@@ -12,7 +12,7 @@ answer_python <- function() {
         message = function(m) pass_on(request$say, m, "muffleMessage")
       ),
       error = function(e) {
-        if (is_interrupt(e)) request$interrupt() else request$fail(conditionMessage(e), python_error(e))
+        if (is_interrupt(e)) request$interrupt() else request$fail(plain_message(conditionMessage(e)), python_error(e))
       },
       interrupt = function(i) request$interrupt()
     ),
@@ -51,7 +51,19 @@ pass_on <- function(to, condition, restart) {
   invokeRestart(restart)
 }
 
-# The error of Python behind an error of R, where reticulate keeps it.
+# The error of Python behind an error of R.
 python_error <- function(e) {
-  if (inherits(e, "python.builtin.BaseException")) e else e$parent
+  if (inherits(e, "python.builtin.BaseException")) {
+    return(e)
+  }
+  if (!is.null(e$parent)) {
+    return(python_error(e$parent))
+  }
+  last <- reticulate::py_last_error() # the only place where older versions of reticulate have it
+  message <- plain_message(conditionMessage(e))
+  if (nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
+}
+
+plain_message <- function(message) {
+  sub("\\s*(Run `reticulate::py_last_error\\(\\)` for details\\.)?\\s*$", "", message %||% "")
 }

@@ -52,11 +52,14 @@ def test_an_error_of_python_is_a_condition_in_r():
     assert run("done") is True
 
 
-def test_an_error_of_python_goes_through_r_and_back():
-    with pytest.raises(RError, match="not today"):
-        call("(function(f) { f(); 'not reached' })", reject)
-    with pytest.raises(RError, match="not today"):
-        call("sapply", [1, 2], reject)
+def test_an_error_of_python_goes_through_r_and_back_as_the_cause():
+    for code in ("f()", "sapply(1:2, f)", "multigpu:::with_clean_errors(f())", "tryCatch(f(), finally = 1)"):
+        with pytest.raises(RError, match=r"not today$") as caught:
+            run(code, f=reject)
+        assert isinstance(caught.value.__cause__, RejectedError)
+    with pytest.raises(RError, match=r"^of r$") as caught:
+        run("tryCatch(f(), error = identity); stop('of r')", f=reject)
+    assert caught.value.__cause__ is None
 
 
 def test_a_refusal_of_this_package_has_its_own_words_in_both_languages():

@@ -66,7 +66,8 @@ def _bare_r() -> LockedR:
     """R as rpy2 starts it, which takes what R prints to Python."""
     rinterface: Any = importlib.import_module("rpy2.rinterface")
     situation = importlib.import_module("rpy2.situation")
-    rinterface.initr()
+    if not rinterface.embedded.isinitialized():
+        rinterface.initr()
     r = LockedR(situation.get_rlib_path(rinterface.openrlib.R_HOME, platform.system()))
     atexit.unregister(rinterface.endr)  # rpy2 would give up Python's lock when it ends R
     rinterface.endr = rinterface.embedded.endr = lambda fatal: None  # what it registers when it is imported later
