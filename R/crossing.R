@@ -18,7 +18,7 @@ as_r_list <- function(x, keys, named = TRUE) {
 }
 
 as_python <- function(x) {
-  if (inherits(x, "python.builtin.object") || !is.null(attr(x, "py_object"))) {
+  if (is_of_python(x)) {
     return(x)
   }
   if (is.function(x)) {
@@ -27,13 +27,17 @@ as_python <- function(x) {
   if (inherits(x, "keras_training_history")) {
     return(as_python_history(x))
   }
-  if (is.list(x) && !is.object(x)) {
-    return(reticulate::r_to_py(lapply(x, as_python)))
-  }
-  if ((is.numeric(x) || is.logical(x)) && !is.object(x) && is.null(dim(x)) && length(x) != 1) {
-    dim(x) <- length(x) # else it would become a list
-  }
-  reticulate::r_to_py(x)
+  reticulate::r_to_py(if (is.list(x) && !is.object(x)) lapply(x, as_python) else with_dimension(x))
+}
+
+is_of_python <- function(x) {
+  inherits(x, "python.builtin.object") || !is.null(attr(x, "py_object"))
+}
+
+# A vector of numbers as an array; else it would become a list.
+with_dimension <- function(x) {
+  is_vector <- (is.numeric(x) || is.logical(x)) && !is.object(x) && is.null(dim(x)) && length(x) != 1
+  if (is_vector) array(x, length(x)) else x
 }
 
 # An R array of its own, filled by Python: R has all of its numbers in its own memory.

@@ -1,4 +1,4 @@
-# R inside of a Python process: how R answers what Python asks, in `multigpu.embedded_r`. Each request is a Python object
+# R inside a Python process: how R answers what Python asks by `multigpu.embedded_r`. Each request is a Python object
 # that R fetches and leaves its reply in, so that all that crosses does so by reticulate.
 
 answer_python <- function() {

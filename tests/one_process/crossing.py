@@ -1,5 +1,6 @@
 """What crosses between Python and R, and at what cost. Run by `tests/test_embedded_r.py`, with R in the process."""
 
+import doctest
 import gc
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from equality import dense_model, mean_squared, random_rows
 
-from multigpu import multi_gpu_model
+from multigpu import embedded_r, multi_gpu_model
 from multigpu.embedded_r import AsItIs, RFunction, call, run, start
 
 MEGABYTE = 2**20
@@ -241,6 +242,11 @@ def test_names_of_a_script_stay_and_arguments_of_a_call_do_not():
     call("sum", 1, 2)
     call("paste", "a", sep="-")
     assert set(run("ls(globalenv())")) == before
+
+
+def test_the_examples_in_the_docstrings_run():
+    assert doctest.testmod(embedded_r).attempted == 4
+    assert doctest.testmod(embedded_r).failed == 0
 
 
 def test_starting_again_does_nothing():

@@ -14,7 +14,7 @@ What crosses, in both directions:
 | number, text, bool, None | vector of length one, NULL | by value |
 | list, tuple; dict with text keys | list or vector; named list | each element crosses |
 
-An R vector without dimensions becomes an array of one dimension, for which R copies it if a variable still holds it.
+An R vector without dimensions becomes an array of one dimension, for which R copies it once.
 
 While R runs, it holds Python's lock: other Python threads wait, as they do for any Python code, until R calls Python or
 is done. Only Python's main thread can call R.
