@@ -22,7 +22,7 @@ class SpreadCall:
         types: the types in which weights travel, by their ids, as found when they were last sent.
     """
 
-    def __init__(self, template: keras.Model, plan: Plan):
+    def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
         self._template = template
         self._plan = plan
