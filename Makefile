@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PLOTS_READY := $(VENV)/.plots-ready
+RPY2_READY := $(VENV)/.rpy2-ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
 
@@ -19,7 +20,7 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-pytest: $(READY)
+pytest: $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 2
 
 r: r-lint r-check
@@ -60,6 +61,12 @@ $(READY): pyproject.toml
 
 $(PLOTS_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' 'numpy<2'
+	touch $@
+
+# the one that fits this R; without its C part, which needs a compiler
+RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import missing; print(missing.rpy2_for(missing.version_of_r()))')
+$(RPY2_READY): $(READY) | r-packages
+	RPY2_CFFI_MODE=ABI $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[r]' "$(RPY2)" 'numpy<2'
 	touch $@
 
 clean:

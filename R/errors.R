@@ -17,7 +17,7 @@ interrupt <- function() {
 
 # A condition of its own: in newer versions of reticulate the one that arrives is a Python object that stays as it is.
 clean_error <- function(e) {
-  errorCondition(clean_message(conditionMessage(e)), class = class(e)[[1]])
+  errorCondition(clean_message(conditionMessage(e)), class = class(e)[[1]], parent = e)
 }
 
 clean_message <- function(message) {

@@ -7,6 +7,8 @@
 #' keras3. Where keras3 is attached, its own do all of that, on parallel models too, and this package keeps its
 #' verbs to itself.
 #'
+#' R can also run inside a Python process, on the very models that Python holds: see `multigpu.embedded_r` there.
+#'
 #' Start with `vignette("multigpu")`; [multigpu_sitrep()] tells what is installed and what is missing.
 #'
 #' @importFrom stats predict

@@ -1,0 +1,69 @@
+# R inside a Python process: how R answers what Python asks by `multigpu.embedded_r`. Each request is a Python object
+# that R fetches and leaves its reply in, so that all that crosses does so by reticulate.
+
+answer_python <- function() {
+  request <- crossing()$current()
+  forget(crossing()$numbers_let_go())
+  withRestarts(
+    tryCatch(
+      withCallingHandlers(
+        request$succeed(as_python(run_request(request))),
+        warning = function(w) pass_on(request$warn, w, "muffleWarning"),
+        message = function(m) pass_on(request$say, m, "muffleMessage")
+      ),
+      error = function(e) {
+        if (is_interrupt(e)) request$interrupt() else request$fail(plain_message(conditionMessage(e)), python_error(e))
+      },
+      interrupt = function(i) request$interrupt()
+    ),
+    abort = function() request$interrupt()
+  )
+  invisible()
+}
+
+# Half of a crossing, for rpy2, which carries the other half.
+to_python <- function(x) {
+  crossing()$current()$succeed(as_python(x))
+  invisible()
+}
+
+from_python <- function() {
+  as_r(reticulate::py_get_attr(crossing()$current(), "code"))
+}
+
+crossing <- function() {
+  core("embedded_r.crossing")
+}
+
+run_request <- function(request) {
+  named <- as_r(reticulate::py_get_attr(request, "named"))
+  if (!request$is_call) {
+    list2env(named, globalenv())
+    return(eval(parse(text = request$code, keep.source = FALSE), globalenv()))
+  }
+  f <- as_r(reticulate::py_get_attr(request, "code"))
+  f <- if (is.function(f)) f else eval(str2expression(f), globalenv())
+  do.call(f, c(as_r(reticulate::py_get_attr(request, "unnamed")), named), quote = TRUE)
+}
+
+pass_on <- function(to, condition, restart) {
+  to(conditionMessage(condition))
+  invokeRestart(restart)
+}
+
+# The error of Python behind an error of R.
+python_error <- function(e) {
+  if (inherits(e, "python.builtin.BaseException")) {
+    return(e)
+  }
+  if (!is.null(e$parent)) {
+    return(python_error(e$parent))
+  }
+  last <- reticulate::py_last_error() # the only place where older versions of reticulate have it
+  message <- plain_message(conditionMessage(e))
+  if (nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
+}
+
+plain_message <- function(message) {
+  sub("\\s*(Run `reticulate::py_last_error\\(\\)` for details\\.)?\\s*$", "", message %||% "")
+}

@@ -1,0 +1,90 @@
+"""R inside this Python process: one live model, used from both languages.
+
+R is started once, with the R package multigpu attached, and reticulate in it attaches to this very Python. So a Keras
+model is one object on both sides. Needs R, the R package, and rpy2: `pip install 'multigpu[r]'`.
+
+What crosses, in both directions:
+
+| Python | R | how |
+|---|---|---|
+| Keras models, layers, optimizers, tensors, other objects | the same object | by reference |
+| array of numbers | array | to R: one copy, as R has its own memory and doubles; to Python: a read-only view, no copy |
+| `keras.callbacks.History` | training history, with `plot()` and `as.data.frame()` | its numbers |
+| function | function | calls cross, errors too |
+| number, text, bool, None | vector of length one, NULL | by value |
+| list, tuple; dict with text keys | list or vector; named list | each element crosses |
+
+An R vector without dimensions becomes an array of one dimension, for which R copies it once.
+
+While R runs, it holds Python's lock: other Python threads wait, as they do for any Python code, until R calls Python or
+is done. Only Python's main thread can call R.
+"""
+
+from typing import Any
+
+from multigpu.embedded_r.crossing import AsItIs, RFunction
+from multigpu.embedded_r.request import Request, RError, RWarning
+from multigpu.embedded_r.session import ask, started_r
+
+__all__ = ["AsItIs", "RError", "RFunction", "RWarning", "call", "load_ipython_extension", "run", "start"]
+
+
+def start() -> None:
+    """Starts R in this process, with the R package multigpu attached. Once is enough, and `run()` does it, too.
+
+    Raises:
+        ImportError: R, rpy2, or one of the R packages reticulate and multigpu is missing or too old. The message says
+            what to install.
+        RuntimeError: called on another thread than Python's main one.
+    """
+    started_r()
+
+
+def run(code: str, /, **objects: Any) -> Any:
+    """Runs R code, as a script.
+
+    Args:
+        code: R code, of one or more lines.
+        objects: what is bound to these names in R's global environment, where it stays, as does what the code assigns.
+
+    Returns:
+        The value of the last line, in Python.
+
+    Raises:
+        RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
+
+    Example:
+        >>> from multigpu import embedded_r
+        >>> embedded_r.run("mean(x) + 1", x=[1, 2, 6])
+        4.0
+    """
+    return ask(Request(code, named=objects))
+
+
+def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
+    """Calls an R function with Python objects, of which R keeps none.
+
+    Args:
+        function: name of an R function, such as `"multi_gpu_model"` or `"stats::quantile"`.
+        unnamed: arguments without a name.
+        named: arguments by name.
+
+    Returns:
+        What the function returns, in Python.
+
+    Raises:
+        RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
+
+    Example:
+        >>> from multigpu import embedded_r
+        >>> embedded_r.call("paste", "one", "process", sep="-")
+        'one-process'
+    """
+    return ask(Request(function, is_call=True, unnamed=unnamed, named=named))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Adds rpy2's `%R` and `%%R` to Jupyter, with the crossing of this module: `%load_ext multigpu.embedded_r`."""
+    from multigpu.embedded_r.magic import add_magic
+
+    add_magic(shell)

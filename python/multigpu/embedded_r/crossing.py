@@ -1,0 +1,109 @@
+"""What crosses between Python and R, in Python's half of it. R's half, which calls these, is `R/embedded.R`.
+
+Models and all else that R has no kind of its own for cross as they are: one object, seen from two sides.
+"""
+
+import ctypes
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from multigpu.embedded_r.request import Request
+
+pending: list[Request] = []  # a stack: R may call Python, which asks R
+_let_go: deque[int] = deque()  # numbers of functions that R need not keep any longer
+_numbers = itertools.count()
+
+
+def current() -> Request:
+    """The request that R is to answer."""
+    return pending[-1]
+
+
+class AsItIs:
+    """A value that R is to get as a Python object, without a copy."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class RFunction:
+    """A function of R, which keeps it under a number. Called with Python values, it gives Python values.
+
+    Args:
+        ask: puts a request to R.
+    """
+
+    def __init__(self, ask: Callable[[Request], Any]) -> None:
+        self._ask = ask
+        self.number = next(_numbers)
+        weakref.finalize(self, _let_go.append, self.number).atexit = False
+
+    def __call__(self, *unnamed: Any, **named: Any) -> Any:
+        """Calls it.
+
+        Raises:
+            RError: R did.
+            RuntimeError: called on another thread than Python's main one.
+        """
+        return self._ask(Request(self, is_call=True, unnamed=unnamed, named=named))
+
+
+def numbers_let_go() -> list[int]:
+    """Numbers of R's functions that Python has forgotten since it was asked the last time."""
+    return [_let_go.popleft() for _ in range(len(_let_go))]
+
+
+def kind_of(value: Any) -> str:
+    """How a value crosses to R."""
+    if isinstance(value, np.ndarray) and value.ndim > 0 and value.dtype.kind in "iuf":
+        return "array"
+    if isinstance(value, keras.callbacks.History):
+        return "history"
+    if isinstance(value, RFunction):
+        return "function"
+    if isinstance(value, AsItIs):
+        return "as it is"
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return "named list"
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and not _is_vector(value):
+        return "list"
+    return "other"
+
+
+def _is_vector(values: Sequence[Any]) -> bool:
+    """Whether R has a vector for a list: it holds only numbers, or only texts."""
+    return bool(values) and any(all(type(value) is kind for value in values) for kind in (bool, int, float, str))
+
+
+# Arrays ---------------------------------------------------------------------------------------------------------------
+
+
+def storage_of(array: np.ndarray) -> tuple[str, list[float]]:
+    """The mode and the dimensions of an R array for these numbers. R has no integers of more than 32 bits."""
+    is_small = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int32)
+    return "integer" if is_small else "double", [float(size) for size in array.shape]
+
+
+def copy_into(view: np.ndarray, array: np.ndarray) -> None:
+    """Fills an R array that nobody else has seen yet, through its view, which is read-only to all others."""
+    memory: Any = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
+    np.copyto(np.ndarray(view.shape, view.dtype, memory, strides=view.strides), array, casting="unsafe")
+
+
+# Histories ------------------------------------------------------------------------------------------------------------
+
+
+def make_history(metrics: Mapping[str, Any], epochs: Any, params: Mapping[str, Any] | None) -> keras.callbacks.History:
+    """A history of R as Keras has it. `epochs` count from 0."""
+    history = keras.callbacks.History()
+    history.set_params(dict(params or {}))
+    history.on_train_begin()
+    history.epoch = [int(epoch) for epoch in np.atleast_1d(epochs)]
+    history.history = {name: [float(value) for value in np.atleast_1d(values)] for name, values in metrics.items()}
+    return history

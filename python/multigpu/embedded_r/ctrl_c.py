@@ -1,0 +1,49 @@
+"""Ctrl-C while R runs. Whoever handles it in Python goes on doing so; R is told where that ends what runs."""
+
+import ctypes
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class CtrlC:
+    """Ctrl-C, as far as R has to do with it.
+
+    Args:
+        library: R's library.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._interrupted = ctypes.c_int.in_dll(library, "R_interrupts_pending")
+        self._asked_by_r = ctypes.c_void_p.in_dll(library, "ptr_R_ProcessEvents")
+        self._pause = ctypes.CFUNCTYPE(None)(_pause)
+        self._asked_by_r.value = None  # rpy2's function for it loses interrupts, and is gone before R is
+
+    @contextmanager
+    def shared_with_r(self) -> Iterator[None]:
+        """Has R ask now and then, while it runs, whether it is to end."""
+        handler, asked = signal.getsignal(signal.SIGINT), self._asked_by_r.value
+        if not callable(handler):  # nobody wants to be interrupted
+            yield
+            return
+        signal.signal(signal.SIGINT, lambda number, frame: self._handle(handler, number, frame))
+        self._asked_by_r.value = ctypes.cast(self._pause, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            self._asked_by_r.value = asked
+            signal.signal(signal.SIGINT, handler)
+
+    def _handle(self, handler: Any, number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except KeyboardInterrupt:
+            if frame is None or frame.f_code is not _pause.__code__:
+                raise
+            self._interrupted.value = 1  # R, not Python, is what runs
+
+
+def _pause() -> None:
+    """Python calls handlers of signals between two of its instructions; here are some."""

@@ -1,0 +1,73 @@
+"""What is missing for R in this process, and its cure."""
+
+import importlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+RPY2_FOR_OLD_R = "rpy2>=3.5.17,<3.6"  # newer ones do not load with R before 4.5
+RPY2_FOR_NEW_R = "rpy2>=3.6.9,<3.7"
+
+
+def check_r_and_rpy2() -> None:
+    """Refuses to start without R, or with no rpy2 that fits it."""
+    r_version = version_of_r()
+    if r_version is None:
+        raise ImportError(
+            "Expected R 4.1 or later, on PATH or at R_HOME. Received: none. Install R from https://cran.r-project.org, "
+            "on Debian or Ubuntu with `apt-get install r-base-core`."
+        )
+    cure = f"Run `{sys.executable} -m pip install '{rpy2_for(r_version)}'` and start Python anew."
+    try:
+        rpy2_version = importlib.metadata.version("rpy2")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(f"Expected the package rpy2, which hosts R in Python. Received: none. {cure}") from None
+    try:
+        importlib.import_module("rpy2.rinterface")
+    except Exception as error:  # not found, a symbol that R does not have, a library that is not there
+        raise ImportError(
+            f"Expected an rpy2 that fits R {r_version}. Received: rpy2 {rpy2_version}, which does not load: {error}. "
+            f"{cure}"
+        ) from error
+
+
+def check_packages(reticulate: str, multigpu: str, wanted: str, libraries: str) -> None:
+    """Refuses R packages that are missing or too old; "" is the version of one that is not there."""
+    if is_before(reticulate, "1.28"):
+        raise ImportError(
+            f"Expected the R package reticulate 1.28 or later. Received: {reticulate or 'none'}, in {libraries}. In R, "
+            'run `install.packages("reticulate")`.'
+        )
+    if multigpu != wanted:
+        raise ImportError(
+            f"Expected the R package multigpu {wanted}. Received: {multigpu or 'none'}, in {libraries}. In a clone of "
+            "this repository, run `R CMD INSTALL .`, or set R_LIBS to the library that has it."
+        )
+
+
+def version_of_r() -> str | None:
+    """The version of the R that rpy2 finds, without starting it."""
+    home = os.environ.get("R_HOME")
+    command = os.path.join(home, "bin", "R") if home else shutil.which("R")
+    if command is None or not os.path.exists(command):
+        return None
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"R version (\S+)", done.stdout)
+    return found.group(1) if found else None
+
+
+def rpy2_for(r_version: str) -> str:
+    """What pip is to install for this R."""
+    return RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
+
+
+def is_before(version: str, other: str) -> bool:
+    """Whether a version is older than another; "" is older than all."""
+    return _numbers(version) < _numbers(other)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

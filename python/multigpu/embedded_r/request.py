@@ -1,0 +1,64 @@
+"""One request of Python to R: R fetches it, and leaves its reply in it."""
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class RError(RuntimeError):
+    """An error of R, with R's message. Was it an error of Python before, that is its `__cause__`."""
+
+
+class RWarning(UserWarning):
+    """A warning of R."""
+
+
+@dataclass
+class Request:
+    """What R is asked for: to run code, or to call a function.
+
+    Attributes:
+        code: R code, or the name of an R function; for neither, an R function that Python holds.
+        is_call: whether a function is called.
+        unnamed: arguments without a name.
+        named: arguments by name; for code, what is bound to these names.
+    """
+
+    code: Any
+    is_call: bool = False
+    unnamed: Sequence[Any] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+    _value: Any = None
+    _error: BaseException | None = None
+    _warnings: list[str] = field(default_factory=list)
+
+    def succeed(self, value: Any) -> None:
+        """R's reply."""
+        self._value = value
+
+    def fail(self, message: str, cause: Any = None) -> None:
+        """R's error, and the error of Python behind it."""
+        self._error = RError(message)
+        self._error.__cause__ = cause if isinstance(cause, BaseException) else None
+
+    def interrupt(self) -> None:
+        """R was interrupted."""
+        self._error = KeyboardInterrupt()
+
+    def warn(self, message: str) -> None:
+        """Keeps a warning until R is left: as an error, it would have to pass through R."""
+        self._warnings.append(message)
+
+    def say(self, message: str) -> None:
+        """R's `message()`, which goes where errors go."""
+        sys.stderr.write(message)
+
+    def reply(self) -> Any:
+        """What R gave; or raises what went wrong."""
+        for message in self._warnings:
+            warnings.warn(message, RWarning, stacklevel=4)
+        if self._error is not None:
+            raise self._error
+        return self._value

@@ -1,0 +1,85 @@
+"""R in this process: started once, asked, and ended in order."""
+
+import atexit
+import functools
+import importlib
+import platform
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from multigpu import __version__
+from multigpu.embedded_r import missing
+from multigpu.embedded_r.crossing import RFunction, pending
+from multigpu.embedded_r.locked_r import LockedR, check_thread
+from multigpu.embedded_r.locked_rpy2 import lock_rpy2
+from multigpu.embedded_r.request import Request, RError
+
+VERSIONS = """
+local({
+  version <- function(package) tryCatch(as.character(packageVersion(package)), error = function(e) "")
+  paste(version("reticulate"), version("multigpu"), paste(.libPaths(), collapse = ", "), sep = "\\n")
+})
+"""
+ATTACH = "suppressPackageStartupMessages(library(multigpu)); multigpu:::crossing()"
+
+
+def ask(request: Request) -> Any:
+    """R's reply to a request, for which R is started if need be."""
+    r = started_r()
+    check_thread()
+    pending.append(request)
+    try:
+        with r.ctrl_c.shared_with_r():
+            is_answered = r.evaluate("multigpu:::answer_python()")
+    finally:
+        pending.pop()
+    if is_answered is None:
+        raise RError("R could not answer; what it printed tells why.")
+    return request.reply()
+
+
+def new_function() -> RFunction:
+    """A handle for a function that R is about to keep."""
+    return RFunction(ask)
+
+
+@functools.cache
+def started_r() -> LockedR:
+    """R with the package attached, and with reticulate attached to this Python."""
+    check_thread()
+    missing.check_r_and_rpy2()
+    with _ctrl_c_left_alone():
+        r = _bare_r()
+        reticulate, multigpu, libraries = (r.evaluate(VERSIONS) or "\n\n").split("\n")
+        missing.check_packages(reticulate, multigpu, __version__, libraries)
+        if missing.is_before(reticulate, "1.41"):
+            lock_rpy2(importlib.import_module("rpy2.rinterface_lib.openrlib"))
+        if r.evaluate(ATTACH) is None:
+            raise RError("The R package multigpu does not load; what R printed tells why.")
+    return r
+
+
+@functools.cache
+def _bare_r() -> LockedR:
+    """R as rpy2 starts it, which takes what R prints to Python."""
+    rinterface: Any = importlib.import_module("rpy2.rinterface")
+    situation = importlib.import_module("rpy2.situation")
+    if not rinterface.embedded.isinitialized():
+        rinterface.initr()
+    r = LockedR(situation.get_rlib_path(rinterface.openrlib.R_HOME, platform.system()))
+    atexit.unregister(rinterface.endr)  # rpy2 would give up Python's lock when it ends R
+    rinterface.endr = rinterface.embedded.endr = lambda fatal: None  # what it registers when it is imported later
+    atexit.register(r.end)
+    return r
+
+
+@contextmanager
+def _ctrl_c_left_alone() -> Iterator[None]:
+    """Leaves Ctrl-C to whoever has it: rpy2 takes it, and reticulate may."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
