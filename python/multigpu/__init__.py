@@ -1,5 +1,6 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
+from multigpu.cluster.start import join
 from multigpu.devices import available_gpus, simulate_gpus
 from multigpu.files.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.files.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
@@ -18,3 +19,4 @@ __all__ = [
     "simulate_gpus",
 ]
 __version__ = "0.1.0"
+join()  # before TensorFlow starts, where TF_CONFIG describes several machines

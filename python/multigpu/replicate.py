@@ -2,6 +2,9 @@
 
 import keras
 
+from multigpu.cluster.joint_model import JointModel
+from multigpu.cluster.roll_call import begin_together
+from multigpu.cluster.start import check_joined, joined
 from multigpu.devices import visible_devices
 from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
@@ -54,7 +57,12 @@ def multi_gpu_model(
     trick for parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
     """
     check_backend()
-    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices())
+    check_joined()
+    cluster = joined()
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(one_is_enough=cluster is not None), cluster)
     check_template(model)
     settle(model, plan)
-    return ParallelModel(model, plan)
+    if cluster is None:
+        return ParallelModel(model, plan)
+    begin_together(model, plan)
+    return JointModel(model, plan)

@@ -4,12 +4,15 @@ Keras asks `tf.distribute` for them, which knows nothing of these replicas and w
 """
 
 import contextlib
+import functools
 import itertools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
+
+from multigpu.cluster.workers import Workers
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -28,15 +31,18 @@ class SharedStatistics:
         self._devices = tuple(devices)
 
     @contextlib.contextmanager
-    def seen_by_layers(self, kept: tf.Tensor) -> Iterator[None]:
+    def seen_by_layers(self, kept: tf.Tensor, workers: Workers | None = None) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
             kept: rows of this replica that count; with 0 its slice stays out of the sums.
+            workers: the machines whose replicas are summed over as well.
         """
-        for layer in self.layers:
+        for position, layer in enumerate(self.layers):
+            over = functools.partial(_over_all, workers, f"statistics {position}") if workers else None
             # Keras has no public seam between a layer's statistics and its use of them.
-            layer.__dict__["_moments"] = _Moments(layer, self._devices, kept)
+            counts = tf.minimum(kept, 1) * (workers.counted if workers else 1)
+            layer.__dict__["_moments"] = _Moments(layer, over or functools.partial(all_reduce, devices=self._devices), counts)
         try:
             yield
         finally:
@@ -47,10 +53,12 @@ class SharedStatistics:
 class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
 
-    def __init__(self, layer: keras.layers.BatchNormalization, devices: tuple[str, ...], kept: tf.Tensor) -> None:
+    def __init__(
+        self, layer: keras.layers.BatchNormalization, summed: Callable[[tf.Tensor], tf.Tensor], counts: tf.Tensor
+    ) -> None:
         self._layer = layer
-        self._devices = devices
-        self._kept = kept
+        self._summed = summed
+        self._counts = counts
 
     def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if tf.executing_eagerly():
@@ -66,8 +74,8 @@ class _Moments:
         x = inputs if seen is None else tf.math.multiply_no_nan(inputs, seen)
         count = tf.reduce_sum(tf.ones_like(inputs) if seen is None else seen, others)
         sums = tf.stack([tf.reduce_sum(x, others), tf.reduce_sum(tf.square(x), others), count])
-        counts = tf.cast(tf.minimum(self._kept, 1), sums.dtype)
-        total, squares, count = tf.unstack(all_reduce(tf.math.multiply_no_nan(sums, counts), self._devices))
+        counted = tf.math.multiply_no_nan(sums, tf.cast(self._counts, sums.dtype))
+        total, squares, count = tf.unstack(self._summed(counted))
         return _mean_and_variance(total, squares, count, 0.0 if mask is None else keras.backend.epsilon())
 
 
@@ -86,6 +94,16 @@ def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
     @tf.custom_gradient
     def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
         return _collective_sum(value, devices), lambda upstream: all_reduce(upstream, devices)
+
+    return summed(x)
+
+
+def _over_all(workers: Workers, label: str, x: tf.Tensor) -> tf.Tensor:
+    """The sum of `x` over the replicas of all workers. Its gradient is the same sum."""
+
+    @tf.custom_gradient
+    def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        return workers.over_replicas(value, label), lambda upstream: _over_all(workers, f"{label} backward", upstream)
 
     return summed(x)
 

@@ -1,0 +1,218 @@
+"""Joint batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers import data_adapters  # Keras takes adapters for data, but has no public name for them
+from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset  # public within a strategy alone
+
+from multigpu.array_batches import Rows, are_arrays, batches
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.joint_step import Part
+from multigpu.cluster.messages import tell_numbers
+from multigpu.split_merge import count_rows, share_rows, take_rows
+
+OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
+INFINITE, UNKNOWN = tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY
+
+
+class JointBatches(data_adapters.data_adapter.DataAdapter):
+    """What Keras takes for data: this worker's parts of the joint batches.
+
+    Attributes:
+        num_batches: how many joint batches there are, or None where that is found out in the end.
+    """
+
+    num_batches: int | None = None
+    batch_size = None
+    has_partial_batch = None
+    partial_batch_size = None
+
+    def __init__(self, parts: tf.data.Dataset, num_batches: int | None, given: Any = None) -> None:
+        self._parts = parts
+        self._given = given
+        self.num_batches = num_batches
+
+    def get_tf_dataset(self) -> tf.data.Dataset:
+        """Elements are of type `Part`."""
+        return self._parts
+
+    def on_epoch_begin(self) -> None:
+        """Passed on to a `keras.utils.PyDataset`."""
+        if self._given is not None:
+            self._given.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Passed on to a `keras.utils.PyDataset`, which may shuffle."""
+        if self._given is not None:
+            self._given.on_epoch_end()
+
+
+def joint_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[Rows], None]) -> JointBatches:
+    """The data of one of Keras' verbs as this worker's parts of joint batches.
+
+    Arrays, which every worker has whole, and datasets are cut; what else there is (generators, `keras.utils.PyDataset`,
+    loaders, datasets with the auto-shard policy OFF) is this worker's alone, and its batch one part of the joint batch.
+
+    Args:
+        arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
+        cluster: the workers.
+        keep: takes what has to be released in the end.
+    """
+    x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
+    steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)
+    if are_arrays(arguments) and arguments.get("class_weight") is None:
+        return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, keep)
+    is_dataset = isinstance(x, tf.data.Dataset)
+    given = data_adapters.get_data_adapter(
+        x=x,
+        y=y,
+        sample_weight=weight,
+        batch_size=arguments.get("batch_size"),
+        steps_per_epoch=steps,
+        shuffle=shuffle and not is_dataset,
+        class_weight=arguments.get("class_weight"),
+    )
+    dataset = given.get_tf_dataset()
+    if isinstance(given, data_adapters.ArrayDataAdapter):
+        parts = dataset.map(_own_part(dataset, cluster))
+    elif is_dataset:
+        parts = sharded(dataset, cluster)
+    else:
+        parts = dataset.map(_as_part(dataset))
+    return _until_all_end(parts, given, cluster)
+
+
+def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
+    """This worker's parts of the joint batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == OFF:
+        return dataset.map(_as_part(dataset))
+    if policy != DATA:
+        by_file = _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
+        if policy == FILE or _can_be_read(by_file):
+            return by_file
+    return dataset.map(_own_part(dataset, cluster))
+
+
+def _of_arrays(
+    x: Any,
+    y: Any,
+    weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool | str,
+    cluster: Cluster,
+    keep: Callable[[Rows], None],
+) -> JointBatches:
+    """Rows of arrays that all workers have, dealt alike by all."""
+    rows = len(keras.tree.flatten(x)[0])
+    size = batch_size or (-(-rows // steps) if steps else 32)
+    told = tell_numbers([rows, size], cluster)
+    for number, (others, others_size) in enumerate(told):
+        if (others, others_size) != (rows, size):
+            raise ValueError(
+                "Expected the same arrays and the same `batch_size` on all workers, which deal the rows of each joint "
+                f"batch among them. Received: {rows} rows in batches of {size} here, and {others:.0f} in batches of "
+                f"{others_size:.0f} on {cluster.name(number)}. Pass all rows everywhere; or pass what each worker has "
+                "as a `tf.data.Dataset` with the auto-shard policy OFF."
+            )
+
+    def own(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mine = share_rows(tf.size(indices), cluster.size)[cluster.number]
+        return indices[mine.begin : mine.begin + mine.size], tf.minimum(mine.kept, 1)
+
+    dataset, cut = batches(x, y, weight, size, shuffle, own)
+    keep(cut)
+    parts = dataset.map(lambda data, counts: Part(data, counts, tf.constant(True)))
+    return JointBatches(parts, int(parts.cardinality()))
+
+
+def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> JointBatches:
+    """As many steps on all workers as the longest has parts."""
+    mine = given.num_batches or int(parts.cardinality())
+    numbers = tell_numbers([mine], cluster)[:, 0].astype(int)
+    if not all(numbers):
+        none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))
+        raise ValueError(
+            "Expected data on all workers. "
+            f"Received: not one batch on {none}. Use fewer workers, or deal the data more evenly."
+        )
+    if all(numbers == INFINITE) or len(set(numbers)) == 1 and numbers[0] > 0:
+        return JointBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)
+    ahead = with_one_row_ahead(parts)
+    if min(numbers) > 0:
+        return JointBatches(ahead.take(max(numbers)), max(numbers), given)
+    return JointBatches(ahead, None, given)
+
+
+def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:
+    """The same parts, which know whether they are the last; after it, a row that does not count, again and again."""
+
+    def known(data: Any, counts: tf.data.Dataset, more: tf.data.Dataset) -> tf.data.Dataset:
+        one = tf.data.Dataset.zip((data, counts))
+        number = more.reduce(0, lambda n, _: n + 1)
+        first = one.take(1).map(lambda data, counts: Part(data, counts, number > 1))
+        standby = one.take(1).map(lambda data, _: Part(_first_row(data), tf.constant(0), tf.constant(False)))
+        return first.concatenate(standby.repeat().take(tf.where(number > 1, tf.cast(0, tf.int64), -1)))
+
+    return parts.window(2, shift=1).flat_map(known)
+
+
+def _first_row(data: Any) -> Any:
+    return tf.nest.map_structure(lambda x: take_rows(x, 0, 1), data)
+
+
+def _own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
+    def own(*batch: Any) -> Part:
+        data = _structure(dataset, batch)
+        mine = share_rows(_rows(data), cluster.size)[cluster.number]
+        taken = tf.nest.map_structure(lambda x: take_rows(x, mine.begin, mine.size), data)
+        return Part(taken, tf.minimum(mine.kept, 1), tf.constant(True))
+
+    return own
+
+
+def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.data.Dataset]:
+    def cut(*batch: Any) -> tf.data.Dataset:
+        data = _structure(dataset, batch)
+        begins, sizes, kept = map(tf.stack, zip(*share_rows(_rows(data), cluster.size), strict=True))
+
+        def part(number: tf.Tensor) -> Part:
+            taken = tf.nest.map_structure(lambda x: take_rows(x, begins[number], sizes[number]), data)
+            return Part(taken, tf.minimum(kept[number], 1), tf.constant(True))
+
+        return tf.data.Dataset.range(cluster.size).map(part)
+
+    return cut
+
+
+def _as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
+    return lambda *batch: Part(_structure(dataset, batch), tf.constant(1), tf.constant(True))
+
+
+def _structure(dataset: tf.data.Dataset, batch: tuple) -> Any:
+    """An element as it is in the dataset, which hands a function the members of a tuple one by one."""
+    return batch if isinstance(dataset.element_spec, tuple) else batch[0]
+
+
+def _rows(data: Any) -> tf.Tensor:
+    return count_rows(tf.nest.flatten(data)[:1])
+
+
+def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return _AutoShardDataset(dataset.with_options(options), cluster.size, cluster.number)
+
+
+def _can_be_read(dataset: tf.data.Dataset) -> bool:
+    """Whether TensorFlow found files to shard, and enough of them."""
+    try:
+        iter(dataset)
+    except tf.errors.OpError:
+        return False
+    return True

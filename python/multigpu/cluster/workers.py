@@ -1,0 +1,116 @@
+"""The workers as one call of a template sees them: what its devices have reduced is reduced over workers as well.
+
+The loss is taken on this worker's rows, and as a mean: L = Σ over workers of (their rows ÷ all rows) · their L. So are
+its gradient and the state that is averaged; what is a sum over rows is summed.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from multigpu.cluster.collective import Group
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.joint_step import Step
+from multigpu.cluster.rows import all_rows
+
+
+class Workers:
+    """All workers, in one call of one model.
+
+    Attributes:
+        counted: 1 if this worker's rows count, 0 if it only stands by.
+        joint: whether all workers make this call, so that state and losses can be reduced in its forward pass.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model: str,
+        devices: Sequence[str],
+        rows: tf.Tensor,
+        step: Step,
+    ) -> None:
+        """Takes the measure of a call.
+
+        Args:
+            cluster: the workers.
+            model: what tells this model's sums from those of another.
+            devices: this worker's devices.
+            rows: (), rows of this worker's batch.
+            step: the step in which the call is made.
+        """
+        self.counted, self.joint = step.counts, step.joint
+        self._cluster = cluster
+        self._model = model
+        self._devices = list(devices)
+        self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
+        self._rows_of_step = step.rows
+        self._totals: dict[tf.Graph | None, tf.Tensor] = {}
+
+    @property
+    def first_replica(self) -> int:
+        """The number of this worker's first replica among those of all."""
+        return self._cluster.number * len(self._devices)
+
+    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The gradient of the joint batch, from those of the workers' batches, on the device that owns the weights."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
+
+    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
+        """The rows of a table's gradient, of the joint batch; a dense gradient as any other."""
+        if not isinstance(x, tf.IndexedSlices):
+            return self.gradient(x, owner, label)
+        with tf.device(owner):
+            weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
+            return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+
+    def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The mean of the workers' values, weighted by rows."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
+
+    def total(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The sum of the workers' values; who stands by does not count."""
+        with tf.device(owner):
+            kept = tf.math.multiply_no_nan(x, tf.cast(self.counted, x.dtype)) if x.dtype.is_floating else x
+            return self._sum(kept, owner, f"total {label} {x.shape}")
+
+    def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The chief's value; text and truth values stay what they are on each worker."""
+        if not (x.dtype.is_integer or x.dtype.is_floating):
+            return x
+        with tf.device(owner):
+            wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)
+            sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
+            return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
+
+    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum over all replicas of all workers, which run the same trace."""
+        size = len(self._devices) * self._cluster.size
+        return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
+
+    def part_of_sum(self, x: tf.Tensor) -> tf.Tensor:
+        """A sum over this worker's rows, such that the mean over workers, weighted by rows, is the sum over all rows."""
+        return x * tf.cast(tf.math.divide_no_nan(self.total_rows(), self._rows), x.dtype)
+
+    def total_rows(self) -> tf.Tensor:
+        """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
+        if self._rows_of_step is not None:
+            return self._rows_of_step
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if graph not in self._totals:
+            with tf.device("CPU:0"):
+                self._totals[graph] = self._sum(self._rows, "CPU:0", "rows of the batch")
+        return self._totals[graph]
+
+    def _weighed(self, x: tf.Tensor) -> tf.Tensor:
+        """`x` times this worker's share of the rows; without rows it is 0, even where it is NaN."""
+        share = tf.math.divide_no_nan(self._rows, self.total_rows())
+        return tf.math.multiply_no_nan(x, tf.cast(share, x.dtype))
+
+    def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
+
+    def _group(self, size: int, devices: str) -> Group:
+        return Group(size, f"{size} of {devices}", self._cluster.arrive_seconds)
