@@ -39,10 +39,13 @@ class SharedStatistics:
             workers: the machines whose replicas are summed over as well.
         """
         for position, layer in enumerate(self.layers):
-            over = functools.partial(_over_all, workers, f"statistics {position}") if workers else None
             # Keras has no public seam between a layer's statistics and its use of them.
-            counts = tf.minimum(kept, 1) * (workers.counted if workers else 1)
-            layer.__dict__["_moments"] = _Moments(layer, over or functools.partial(all_reduce, devices=self._devices), counts)
+            summed = functools.partial(all_reduce, devices=self._devices)
+            counts = tf.minimum(kept, 1)
+            if workers:
+                summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                counts *= workers.counted
+            layer.__dict__["_moments"] = _Moments(layer, summed, counts)
         try:
             yield
         finally:
@@ -94,16 +97,6 @@ def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
     @tf.custom_gradient
     def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
         return _collective_sum(value, devices), lambda upstream: all_reduce(upstream, devices)
-
-    return summed(x)
-
-
-def _over_all(workers: Workers, label: str, x: tf.Tensor) -> tf.Tensor:
-    """The sum of `x` over the replicas of all workers. Its gradient is the same sum."""
-
-    @tf.custom_gradient
-    def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
-        return workers.over_replicas(value, label), lambda upstream: _over_all(workers, f"{label} backward", upstream)
 
     return summed(x)
 

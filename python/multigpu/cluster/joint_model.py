@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.array_batches import Rows, released, validated_apart
 from multigpu.cluster.description import Cluster
+from multigpu.cluster.divisors import joint_divisors
 from multigpu.cluster.joint_batches import JointBatches, joint_batches
 from multigpu.cluster.joint_logs import joint_logs
 from multigpu.cluster.joint_step import Part, Step, Talk, unless_standing_by
@@ -85,11 +86,13 @@ class JointModel(ParallelModel):
         return until_all_end
 
     def _make_step(self, step: str, data: Any) -> Any:
-        if not isinstance(data, Part):  # of `predict`, or of one of the verbs for single batches
-            return self._with_step(Step(joint=step != "predict_step"), step, data)
-        said = self._talk.of_step(data, step)
-        make = functools.partial(self._with_step, said, step, data.data)
-        return unless_standing_by(make, data.counts, lambda: self.metrics)
+        if step == "predict_step":
+            return self._with_step(Step(joint=False), step, data)
+        part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
+        said = self._talk.of_step(part, step)
+        make = functools.partial(self._with_step, said, step, part.data)
+        with joint_divisors(said, functools.partial(self._talk.sum, label=f"{step} divisor")):
+            return unless_standing_by(make, part.counts, lambda: self.metrics)
 
     def _with_step(self, said: Step, step: str, data: Any) -> Any:
         self._spread.step = said

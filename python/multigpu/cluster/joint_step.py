@@ -34,11 +34,13 @@ class Step(NamedTuple):
         joint: whether all workers make it together.
         counts: (), int32, 1 if this worker's rows count.
         rows: (), float32, rows of the joint batch, or None where nobody has counted them yet.
+        rows_here: (), float32, those of this worker.
     """
 
     joint: bool
     counts: tf.Tensor | int = 1
     rows: tf.Tensor | None = None
+    rows_here: tf.Tensor | None = None
 
 
 class Talk:
@@ -52,13 +54,17 @@ class Talk:
 
     def of_step(self, part: Part, label: str) -> Step:
         """Says how many rows this worker has, whether it has more, and whether it wishes to stop; hears the same."""
+        with tf.device("CPU:0"):
+            rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
+            said = self.sum(tf.stack([rows, tf.cast(part.more, tf.float32), self._wish]), label)
+            self._said.assign(said)
+            return Step(True, part.counts, said[0], rows)
+
+    def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum of a few numbers over the workers."""
         group = Group(self._cluster.size, f"{self._cluster.size} of steps", self._cluster.arrive_seconds)
         with tf.device("CPU:0"):
-            rows = count_rows(tf.nest.flatten(part.data)[:1]) * part.counts
-            mine = tf.stack([tf.cast(rows, tf.float32), tf.cast(part.more, tf.float32), self._wish])
-            said = group.sum(mine, label)
-            self._said.assign(said)
-            return Step(True, part.counts, said[0])
+            return group.sum(x, label)
 
     def wish_to_stop(self) -> None:
         """Will be said in the next step."""

@@ -4,7 +4,7 @@ The loss is taken on this worker's rows, and as a mean: L = Σ over workers of (
 its gradient and the state that is averaged; what is a sum over rows is summed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -46,6 +46,8 @@ class Workers:
         self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
         self._rows_of_step = step.rows
         self._totals: dict[tf.Graph | None, tf.Tensor] = {}
+        if step.joint:
+            self.total_rows()  # here, once, rather than in each replica
 
     @property
     def first_replica(self) -> int:
@@ -86,7 +88,23 @@ class Workers:
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
     def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum over all replicas of all workers, which run the same trace."""
+        """The sum over all replicas of all workers, which run the same trace.
+
+        Its gradient is such a sum as well, of gradients of the joint loss. A worker has those of its own loss, and what
+        it is given back will be weighed like them.
+        """
+
+        @tf.custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+            def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
+                total = self._over_replicas(self._weighed(upstream), f"{label} backward")
+                return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
+
+            return self._over_replicas(value, label), of_own_loss
+
+        return summed(x)
+
+    def _over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
         size = len(self._devices) * self._cluster.size
         return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
 
@@ -98,19 +116,30 @@ class Workers:
         """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
         if self._rows_of_step is not None:
             return self._rows_of_step
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if graph not in self._totals:
+        graphs = list(_graphs_around())
+        known = next((self._totals[graph] for graph in graphs if graph in self._totals), None)
+        if known is None:
             with tf.device("CPU:0"):
-                self._totals[graph] = self._sum(self._rows, "CPU:0", "rows of the batch")
-        return self._totals[graph]
+                known = self._totals[graphs[0]] = self._sum(self._rows, "CPU:0", "rows of the batch")
+        return known
 
     def _weighed(self, x: tf.Tensor) -> tf.Tensor:
         """`x` times this worker's share of the rows; without rows it is 0, even where it is NaN."""
-        share = tf.math.divide_no_nan(self._rows, self.total_rows())
-        return tf.math.multiply_no_nan(x, tf.cast(share, x.dtype))
+        return tf.math.multiply_no_nan(x, tf.cast(self._share(), x.dtype))
+
+    def _share(self) -> tf.Tensor:
+        return tf.math.divide_no_nan(self._rows, self.total_rows())
 
     def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
 
     def _group(self, size: int, devices: str) -> Group:
         return Group(size, f"{size} of {devices}", self._cluster.arrive_seconds)
+
+
+def _graphs_around() -> Iterator[tf.Graph | None]:
+    """The graph of the function that is being traced, and those of the functions around it; None outside of any."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    yield graph
+    while (graph := getattr(graph, "outer_graph", None)) is not None:
+        yield graph
