@@ -1,5 +1,6 @@
 """Joint batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ from multigpu.cluster.messages import tell_numbers
 from multigpu.split_merge import count_rows, share_rows, take_rows
 
 OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
-INFINITE, UNKNOWN = tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY
+INFINITE = tf.data.INFINITE_CARDINALITY
+READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")
 
 
 class JointBatches(data_adapters.data_adapter.DataAdapter):
@@ -73,7 +75,7 @@ def joint_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[R
         sample_weight=weight,
         batch_size=arguments.get("batch_size"),
         steps_per_epoch=steps,
-        shuffle=shuffle and not is_dataset,
+        shuffle=shuffle and not is_dataset and not hasattr(x, "__next__"),
         class_weight=arguments.get("class_weight"),
     )
     dataset = given.get_tf_dataset()
@@ -91,11 +93,17 @@ def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == OFF:
         return dataset.map(_as_part(dataset))
-    if policy != DATA:
-        by_file = _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
-        if policy == FILE or _can_be_read(by_file):
-            return by_file
+    if policy == FILE or (policy != DATA and reads_files(dataset)):
+        with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # no files, or not enough
+            return _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
     return dataset.map(_own_part(dataset, cluster))
+
+
+def reads_files(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
+    graphs = [function.function.graph for function in dataset._functions()]  # as are `_inputs`, for rewriting datasets
+    kinds = [type(dataset).__name__, *(op.type for graph in graphs for op in graph.get_operations())]
+    return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
 
 
 def _of_arrays(
@@ -152,9 +160,9 @@ def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> Join
 def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:
     """The same parts, which know whether they are the last; after it, a row that does not count, again and again."""
 
-    def known(data: Any, counts: tf.data.Dataset, more: tf.data.Dataset) -> tf.data.Dataset:
-        one = tf.data.Dataset.zip((data, counts))
-        number = more.reduce(0, lambda n, _: n + 1)
+    def known(window: Part) -> tf.data.Dataset:
+        one = tf.data.Dataset.zip((window.data, window.counts))
+        number = window.counts.reduce(0, lambda n, _: n + 1)
         first = one.take(1).map(lambda data, counts: Part(data, counts, number > 1))
         standby = one.take(1).map(lambda data, _: Part(_first_row(data), tf.constant(0), tf.constant(False)))
         return first.concatenate(standby.repeat().take(tf.where(number > 1, tf.cast(0, tf.int64), -1)))
@@ -196,7 +204,7 @@ def _as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
 
 def _structure(dataset: tf.data.Dataset, batch: tuple) -> Any:
     """An element as it is in the dataset, which hands a function the members of a tuple one by one."""
-    return batch if isinstance(dataset.element_spec, tuple) else batch[0]
+    return batch if type(dataset.element_spec) is tuple else batch[0]
 
 
 def _rows(data: Any) -> tf.Tensor:
@@ -207,12 +215,3 @@ def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.d
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policy
     return _AutoShardDataset(dataset.with_options(options), cluster.size, cluster.number)
-
-
-def _can_be_read(dataset: tf.data.Dataset) -> bool:
-    """Whether TensorFlow found files to shard, and enough of them."""
-    try:
-        iter(dataset)
-    except tf.errors.OpError:
-        return False
-    return True

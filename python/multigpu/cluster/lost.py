@@ -19,9 +19,8 @@ class WorkerLostError(RuntimeError):
 
 def watch(cluster: Cluster) -> None:
     """Asks the other workers, all the time, whether they are alive; ends this one's waiting when one is not."""
-    if any(isinstance(thread, _Watch) for thread in threading.enumerate()):
-        return
-    _Watch(cluster).start()
+    if not _watches():
+        _Watch(cluster).start()
 
 
 @contextlib.contextmanager
@@ -45,7 +44,8 @@ def _is_of_collective(error: tf.errors.OpError) -> bool:
 
 
 def _message(cluster: Cluster) -> str:
-    lost = [number for number in range(cluster.size) if number != cluster.number and _is_lost(number, cluster)]
+    lost = [thread.lost for thread in _watches() if thread.lost is not None]
+    lost = lost or [number for number in range(cluster.size) if number != cluster.number and _is_lost(number, cluster)]
     if lost:
         what = f"no answer from {', '.join(map(cluster.name, lost))}"
     else:
@@ -72,19 +72,28 @@ def _is_lost(number: int, cluster: Cluster) -> bool:
     return True
 
 
+def _watches() -> "list[_Watch]":
+    return [thread for thread in threading.enumerate() if isinstance(thread, _Watch)]
+
+
 class _Watch(threading.Thread):
-    """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed."""
+    """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed.
+
+    Attributes:
+        lost: the worker that did not answer.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(name="multigpu-watch", daemon=True)
+        self.lost: int | None = None
         self._cluster = cluster
 
     def run(self) -> None:
         others = [number for number in range(self._cluster.size) if number != self._cluster.number]
         while True:
             for number in others:
-                if _is_lost(number, self._cluster):
+                if self.lost is None and _is_lost(number, self._cluster):
+                    self.lost = number
                     what = f"no answer from {self._cluster.name(number)}"
                     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
-                    return
             time.sleep(self._cluster.answer_seconds / ATTEMPTS)
