@@ -14,6 +14,8 @@ import tensorflow as tf
 from equality import dense_model, random_rows
 
 from multigpu import multi_gpu_model
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.joint_batches import sharded
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
 SHARES = [(0, 20), (20, 25)]  # of the rows, where each worker has its own: 5 batches of 4 rows, and 2 of 4 and 1
@@ -83,7 +85,7 @@ def datasets(files: str, parallel: bool = True) -> dict[str, Any]:
             X, (Y[:, :1] > 0).astype("int32"), class_weight={0: 1.0, 1: 3.0}, batch_size=8, parallel=parallel
         ),
     }
-    shared = in_files(files) if parallel else given_in_turn(joint_of_files())
+    shared = in_files(files) if parallel else given_in_turn(joint_of_files(files))
     return {**in_both, "files": trained(shared, epochs=2, parallel=parallel)}
 
 
@@ -123,10 +125,10 @@ def joint_of_own_data() -> list[tuple[np.ndarray, np.ndarray]]:
     return _joined([batches_between(*share) for share in SHARES])
 
 
-def joint_of_files() -> list[tuple[np.ndarray, np.ndarray]]:
-    """The joint batches of `in_files`: each worker reads one file, whose batches of 8 rows it halves."""
-    ends = [(0, 4, 8, 10, 12), (12, 16, 20, 23, 25)]
-    return _joined([[(X[a:b], Y[a:b]) for a, b in itertools.pairwise(each)] for each in ends])
+def joint_of_files(folder: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The joint batches of `in_files`, as TensorFlow's auto-shard deals them to two workers."""
+    workers = [Cluster(("a", "b"), ("a", "b"), number) for number in range(2)]
+    return _joined([[part.data for part in sharded(in_files(folder), worker)] for worker in workers])
 
 
 def _joined(parts: list[list[tuple[np.ndarray, np.ndarray]]]) -> list[tuple[np.ndarray, np.ndarray]]:

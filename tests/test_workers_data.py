@@ -42,6 +42,13 @@ def test_data_that_all_have_make_the_joint_batches_of_one_device(workers, one_de
         assert_same(worker["datasets"][kind], one_device[kind])
 
 
+def test_of_files_each_worker_reads_other_rows_and_all_together_every_row_once(files):
+    batches = cluster_runs.joint_of_files(files)
+    assert len(batches) == 4
+    rows = np.concatenate([x for x, _ in batches])
+    np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(cluster_runs.X, axis=0), rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["a dataset", "a dataset of unknown length", "a generator", "a PyDataset"])
 def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(workers, kind):
     data = cluster_runs.given_in_turn(cluster_runs.joint_of_own_data())

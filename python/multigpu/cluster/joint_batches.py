@@ -101,8 +101,9 @@ def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
 
 def reads_files(dataset: tf.data.Dataset) -> bool:
     """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
-    graphs = [function.function.graph for function in dataset._functions()]  # as are `_inputs`, for rewriting datasets
-    kinds = [type(dataset).__name__, *(op.type for graph in graphs for op in graph.get_operations())]
+    graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]  # there is no public way
+    parts = [part for graph in graphs for part in (graph.node, *(inner.node_def for inner in graph.library.function))]
+    kinds = [type(dataset).__name__, *(node.op for part in parts for node in part)]
     return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
 
 
