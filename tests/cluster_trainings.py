@@ -16,7 +16,9 @@ WEIGHTS = np.linspace(0, 2, 25).astype("float32")
 IDS = random_ids(25, 6, below=9)
 
 
-def compiled(loss: Any = "mse", optimizer: Callable[[], Any] = lambda: keras.optimizers.SGD(0.1), **more: Any) -> Callable:
+def compiled(
+    loss: Any = "mse", optimizer: Callable[[], Any] = lambda: keras.optimizers.SGD(0.1), **more: Any
+) -> Callable:
     return lambda: {"optimizer": optimizer(), "loss": loss() if callable(loss) else loss, **more}
 
 
@@ -79,7 +81,9 @@ def counting() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Counts(), keras.layers.Dense(2)])
 
 
-def training(build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any) -> dict:
+def training(
+    build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
+) -> dict:
     return {"build": build, "x": x, "y": y, "compile": compile, **fit}
 
 
@@ -87,7 +91,9 @@ STEPS_Y = random_rows(25, 6, 2, seed=2)
 TRAININGS: dict[str, dict[str, Any]] = {
     "validation": training(validation_split=0.3, epochs=2),
     "sample weights": training(sample_weight=WEIGHTS),
-    "a sum as loss": training(compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"])),
+    "a sum as loss": training(
+        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"])
+    ),
     "added losses": training(layers_that_add_losses),
     "masks": training(masked_sequences, IDS, STEPS_Y, compiled(metrics=["mae"])),
     "a large table": training(large_table, IDS + 100, compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.01))),
@@ -106,7 +112,11 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "state of layers": training(counting),
 }
 OPTIMIZERS = {
-    name: training(rising_model, *rising_rows(), compiled(optimizer=lambda name=name, arguments=arguments: getattr(keras.optimizers, name)(**arguments)))
+    name: training(
+        rising_model,
+        *rising_rows(),
+        compiled(optimizer=lambda name=name, arguments=arguments: getattr(keras.optimizers, name)(**arguments)),
+    )
     for name, arguments in [*COMMON, *OTHERS[1:]]
 }
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,10 @@ PYTHON = HERE.parent / "python"
 class Started:
     """Workers that run `function(*arguments)` of a module in this folder, each with `devices` simulated devices."""
 
-    def __init__(self, module: str, function: str, *arguments: Any, processes: int = 2, devices: int = 1, **environ: str):
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    def __init__(
+        self, module: str, function: str, *arguments: Any, processes: int = 2, devices: int = 1, **environ: str
+    ):
+        self._folder = tempfile.TemporaryDirectory()
         self._processes = []
         for number, config in enumerate(local_configs(processes)):
             call = json.dumps([module, function, list(arguments), devices, f"{self._folder.name}/{number}"])
@@ -35,41 +36,47 @@ class Started:
 
     def results(self, seconds: float = 300) -> list[Any]:
         """What every worker's function returned."""
-        with self._folder:
-            for number, code in enumerate(self.exit_codes(seconds)):
-                assert code == 0, f"worker {number} ended with {code}:\n{self.printed(number)}"
-            files = [Path(f"{self._folder.name}/{number}") for number in range(len(self._processes))]
-            return [pickle.loads(file.read_bytes()) for file in files]
+        for number, code in enumerate(self.exit_codes(seconds)):
+            assert code == 0, f"worker {number} ended with {code}:\n{self.printed(number)}"
+        files = [Path(f"{self._folder.name}/{number}") for number in range(len(self._processes))]
+        return [pickle.loads(file.read_bytes()) for file in files]
 
     def exit_codes(self, seconds: float = 300) -> list[int]:
         """Waits for all workers, which must end within so many seconds."""
         ends = time.monotonic() + seconds
-        self._printed = ["" for _ in self._processes]
+        self._printed = {}
         for number, process in enumerate(self._processes):
             try:
                 self._printed[number], _ = process.communicate(timeout=max(1.0, ends - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self.kill()
+                process.kill()
                 raise AssertionError(f"worker {number} hangs:\n{process.communicate()[0]}") from None
         return [process.returncode for process in self._processes]
+
+    def exit_code(self, number: int, seconds: float = 120) -> int:
+        """Waits for one worker, which must end within so many seconds."""
+        self._printed = {number: self._processes[number].communicate(timeout=seconds)[0]}
+        return self._processes[number].returncode
 
     def printed(self, number: int) -> str:
         """What a worker that has ended wrote to stdout and stderr."""
         return self._printed[number]
 
-    def signal(self, number: int, which: signal.Signals) -> None:
-        """Sends a signal to one worker."""
-        self._processes[number].send_signal(which)
+    def __enter__(self) -> "Started":
+        return self
 
-    def kill(self) -> None:
-        """Ends all of them."""
+    def __exit__(self, *_: Any) -> None:
         for process in self._processes:
-            process.kill()
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        self._folder.cleanup()
 
 
 def results(module: str, function: str, *arguments: Any, **options: Any) -> list[Any]:
     """What `function(*arguments)` of a module in this folder returns on every worker."""
-    return Started(module, function, *arguments, **options).results()
+    with Started(module, function, *arguments, **options) as started:
+        return started.results()
 
 
 def _work(module: str, function: str, arguments: Sequence[Any], devices: int, path: str) -> None:

@@ -54,9 +54,7 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers
     results = []
     for number, device in enumerate(plan.devices):
         trained = parts.tables.trained()
-        run = Run(
-            function, lambda: replica.layout.num_differentiable, parcels, device, number, trained, notes, workers
-        )
+        run = Run(function, lambda: replica.layout.num_differentiable, parcels, device, number, trained, notes, workers)
         flat = run(buffers[number], inputs[number])
         results.append(replica.layout.open(flat))
 
@@ -81,7 +79,9 @@ def _other_inputs(
     for number, device in enumerate(plan.devices):
         with tf.device(device):
             values = unpack(buffers, parcels)
-            inputs.append([*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(first + number)])
+            inputs.append(
+                [*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(first + number)]
+            )
     return inputs
 
 

@@ -118,13 +118,21 @@ class JointModel(ParallelModel):
     def _validation(self, arguments: dict[str, Any], validation: Any, keep: Callable[[Rows], None]) -> JointBatches:
         x, y, weight = keras.utils.unpack_x_y_sample_weight(validation)
         size = arguments.get("validation_batch_size") or arguments.get("batch_size")
-        given = {"x": x, "y": y, "sample_weight": weight, "batch_size": size, "steps": arguments.get("validation_steps")}
+        given = {
+            "x": x,
+            "y": y,
+            "sample_weight": weight,
+            "batch_size": size,
+            "steps": arguments.get("validation_steps"),
+        }
         return joint_batches(given, self._cluster, keep)
 
     def _with_batches(self, arguments: dict[str, Any], batches: JointBatches) -> dict[str, Any]:
         callbacks = callbacks_of(arguments.get("callbacks"), self._cluster, self._talk)
         in_batches = dict.fromkeys(("y", "sample_weight", "batch_size", "class_weight"))
-        return self._quiet({**{k: v for k, v in arguments.items() if k not in in_batches}, "x": batches, "callbacks": callbacks})
+        return self._quiet(
+            {**{k: v for k, v in arguments.items() if k not in in_batches}, "x": batches, "callbacks": callbacks}
+        )
 
     def _quiet(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The chief alone prints."""
