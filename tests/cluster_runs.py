@@ -15,7 +15,7 @@ from equality import dense_model, random_rows
 
 from multigpu import multi_gpu_model
 from multigpu.cluster.description import Cluster
-from multigpu.cluster.joint_batches import sharded
+from multigpu.cluster.sharded import sharded
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
 SHARES = [(0, 20), (20, 25)]  # of the rows, where each worker has its own: 5 batches of 4 rows, and 2 of 4 and 1

@@ -1,6 +1,5 @@
 """Several workers, each with its own devices, have the numbers of one device on the joint batches."""
 
-import numpy as np
 import pytest
 from cluster_trainings import OPTIMIZERS, TRAININGS, train_all
 from equality import FLOAT32, assert_same_numbers

@@ -18,7 +18,6 @@ from multigpu.split_merge import count_rows
 from multigpu.spread import Merged, spread
 from multigpu.template import sublayers, wants_jit
 
-
 _models = itertools.count()  # all workers make the same models in the same order
 
 

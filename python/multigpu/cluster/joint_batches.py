@@ -1,6 +1,5 @@
 """Joint batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,17 +7,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.trainers import data_adapters  # Keras takes adapters for data, but has no public name for them
-from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset  # public within a strategy alone
 
 from multigpu.array_batches import Rows, are_arrays, batches
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Part
 from multigpu.cluster.messages import tell_numbers
-from multigpu.split_merge import count_rows, share_rows, take_rows
+from multigpu.cluster.sharded import as_part, own_part, sharded, with_one_row_ahead
+from multigpu.split_merge import share_rows
 
-OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
 INFINITE = tf.data.INFINITE_CARDINALITY
-READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")
 
 
 class JointBatches(data_adapters.data_adapter.DataAdapter):
@@ -80,31 +77,12 @@ def joint_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[R
     )
     dataset = given.get_tf_dataset()
     if isinstance(given, data_adapters.ArrayDataAdapter):
-        parts = dataset.map(_own_part(dataset, cluster))
+        parts = dataset.map(own_part(dataset, cluster))
     elif is_dataset:
         parts = sharded(dataset, cluster)
     else:
-        parts = dataset.map(_as_part(dataset))
+        parts = dataset.map(as_part(dataset))
     return _until_all_end(parts, given, cluster)
-
-
-def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
-    """This worker's parts of the joint batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    if policy == OFF:
-        return dataset.map(_as_part(dataset))
-    if policy == FILE or (policy != DATA and reads_files(dataset)):
-        with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # no files, or not enough
-            return _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
-    return dataset.map(_own_part(dataset, cluster))
-
-
-def reads_files(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
-    graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]  # there is no public way
-    parts = [part for graph in graphs for part in (graph.node, *(inner.node_def for inner in graph.library.function))]
-    kinds = [type(dataset).__name__, *(node.op for part in parts for node in part)]
-    return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
 
 
 def _of_arrays(
@@ -150,69 +128,9 @@ def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> Join
             "Expected data on all workers. "
             f"Received: not one batch on {none}. Use fewer workers, or deal the data more evenly."
         )
-    if all(numbers == INFINITE) or len(set(numbers)) == 1 and numbers[0] > 0:
+    if all(numbers == INFINITE) or (len(set(numbers)) == 1 and numbers[0] > 0):
         return JointBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)
     ahead = with_one_row_ahead(parts)
     if min(numbers) > 0:
         return JointBatches(ahead.take(max(numbers)), max(numbers), given)
     return JointBatches(ahead, None, given)
-
-
-def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:
-    """The same parts, which know whether they are the last; after it, a row that does not count, again and again."""
-
-    def known(window: Part) -> tf.data.Dataset:
-        one = tf.data.Dataset.zip((window.data, window.counts))
-        number = window.counts.reduce(0, lambda n, _: n + 1)
-        first = one.take(1).map(lambda data, counts: Part(data, counts, number > 1))
-        standby = one.take(1).map(lambda data, _: Part(_first_row(data), tf.constant(0), tf.constant(False)))
-        return first.concatenate(standby.repeat().take(tf.where(number > 1, tf.cast(0, tf.int64), -1)))
-
-    return parts.window(2, shift=1).flat_map(known)
-
-
-def _first_row(data: Any) -> Any:
-    return tf.nest.map_structure(lambda x: take_rows(x, 0, 1), data)
-
-
-def _own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
-    def own(*batch: Any) -> Part:
-        data = _structure(dataset, batch)
-        mine = share_rows(_rows(data), cluster.size)[cluster.number]
-        taken = tf.nest.map_structure(lambda x: take_rows(x, mine.begin, mine.size), data)
-        return Part(taken, tf.minimum(mine.kept, 1), tf.constant(True))
-
-    return own
-
-
-def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.data.Dataset]:
-    def cut(*batch: Any) -> tf.data.Dataset:
-        data = _structure(dataset, batch)
-        begins, sizes, kept = map(tf.stack, zip(*share_rows(_rows(data), cluster.size), strict=True))
-
-        def part(number: tf.Tensor) -> Part:
-            taken = tf.nest.map_structure(lambda x: take_rows(x, begins[number], sizes[number]), data)
-            return Part(taken, tf.minimum(kept[number], 1), tf.constant(True))
-
-        return tf.data.Dataset.range(cluster.size).map(part)
-
-    return cut
-
-
-def _as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
-    return lambda *batch: Part(_structure(dataset, batch), tf.constant(1), tf.constant(True))
-
-
-def _structure(dataset: tf.data.Dataset, batch: tuple) -> Any:
-    """An element as it is in the dataset, which hands a function the members of a tuple one by one."""
-    return batch if type(dataset.element_spec) is tuple else batch[0]
-
-
-def _rows(data: Any) -> tf.Tensor:
-    return count_rows(tf.nest.flatten(data)[:1])
-
-
-def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policy
-    return _AutoShardDataset(dataset.with_options(options), cluster.size, cluster.number)

@@ -59,19 +59,18 @@ class JointModel(ParallelModel):
 
     def make_train_function(self, force: bool = False) -> Any:
         """Makes a step that ends when the data of all workers have."""
-        before = self.train_function
-        super().make_train_function(force)
-        if self.train_function is not before:
-            self.train_function = self._until_all_end(self.train_function)
-        return self.train_function
+        return self._ended_together("train_function", super().make_train_function, force)
 
     def make_test_function(self, force: bool = False) -> Any:
         """Makes a step that ends when the data of all workers have."""
-        before = self.test_function
-        super().make_test_function(force)
-        if self.test_function is not before:
-            self.test_function = self._until_all_end(self.test_function)
-        return self.test_function
+        return self._ended_together("test_function", super().make_test_function, force)
+
+    def _ended_together(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+        before = getattr(self, name)
+        make(force)
+        if getattr(self, name) is not before:
+            setattr(self, name, self._until_all_end(getattr(self, name)))
+        return getattr(self, name)
 
     def _until_all_end(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def until_all_end(iterator: Any) -> Any:

@@ -10,27 +10,36 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+HELP = """\
+Run a script as several workers that train one model together. With --processes they are processes of this machine;
+under srun, or under mpirun with --hosts, run this once in each task; by hand, once on each host, with --hosts and
+--rank."""
 PORT = 2222  # of the first worker of a machine, where a scheduler started it
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # as Open MPI, PMIx and MPICH name them
 LEFT_SECONDS = 60.0  # for the other workers to find out that one has failed, and to say so
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the words may be."""
+    parser.add_argument("--processes", type=int, metavar="N", help="start N workers on this machine")
+    parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
+    parser.add_argument("--rank", type=int, help="which of the hosts this is, from 0; mpirun says it by itself")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
 
-    Args:
-        arguments: those after `launch`.
 
-    Returns:
-        The exit status: that of the first worker that failed, or else 0.
-    """
-    given = _parser().parse_args(arguments)
-    command = [sys.executable, given.script, *given.arguments]
-    if given.processes:
-        return _run_all([{**os.environ, "TF_CONFIG": text} for text in local_configs(given.processes)], command)
-    config = config_of(os.environ, given.hosts.split(",") if given.hosts else [], given.rank)
-    os.environ["TF_CONFIG"] = config
-    os.execv(command[0], command)
+def main(arguments: argparse.Namespace) -> int:
+    """Runs the script as one worker or several, and gives the status of the first that failed, or else 0."""
+    command = [sys.executable, arguments.script, *arguments.arguments]
+    if arguments.processes:
+        return _run_all([{**os.environ, "TF_CONFIG": text} for text in local_configs(arguments.processes)], command)
+    hosts = arguments.hosts.split(",") if arguments.hosts else []
+    try:
+        config = config_of(os.environ, hosts, arguments.rank)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return subprocess.call(command, env={**os.environ, "TF_CONFIG": config})
 
 
 def local_configs(processes: int) -> list[str]:
@@ -85,6 +94,7 @@ def _config_of_slurm() -> str:
 
 def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> int:
     """Runs the command in every environment; when one fails, the others have a while to end by themselves."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers as well
     workers = [subprocess.Popen(command, env=environment) for environment in environments]
     try:
         return _wait(workers)
@@ -94,6 +104,8 @@ def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> 
         for worker in workers:
             if worker.poll() is None:
                 worker.kill()
+            worker.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int:
@@ -119,20 +131,7 @@ def _free_ports(number: int) -> list[int]:
             each.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m multigpu launch",
-        description="Runs a script as several workers, which train one model together.",
-        epilog="Under srun, or under mpirun with --hosts, run it once in each task, without --processes.",
-    )
-    parser.add_argument("--processes", type=int, metavar="N", help="start N workers on this machine")
-    parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
-    parser.add_argument("--rank", type=int, help="which of the hosts this is, from 0; mpirun says it by itself")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    return parser
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the workers are ended with it
-    sys.exit(main(sys.argv[1:]))
+    of_launch = argparse.ArgumentParser(prog="python -m multigpu launch", description=HELP)
+    add_arguments(of_launch)
+    sys.exit(main(of_launch.parse_args()))

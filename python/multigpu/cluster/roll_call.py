@@ -1,4 +1,4 @@
-"""The roll call: before a model trains on several workers, all say what they have, and begin with the chief's values."""
+"""The roll call: before a model is trained, all workers say what they have, and begin with the chief's values."""
 
 import json
 import random
@@ -44,12 +44,14 @@ def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
         "devices": f"{len(plan.devices)} × {plan.devices[0].split(':')[0]}",
         "cpu_relocation": str(plan.cpu_relocation),
         "number of weights": str(len(model.variables)),
-        **{
-            f"variable {number} of the model": f"{v.path} {tuple(v.shape)} {stored_dtype(v).name} trainable={v.trainable}"
-            for number, v in enumerate(model.variables)
-        },
+        **{f"variable {number} of the model": _shown(variable) for number, variable in enumerate(model.variables)},
         "variables of the optimizer": str(slots),
     }
+
+
+def _shown(variable: keras.Variable) -> str:
+    kind = f"{stored_dtype(variable).name} trainable={variable.trainable}"
+    return f"{variable.path} {tuple(variable.shape)} {kind}"
 
 
 def _check_alike(answers: list[dict[str, str]], cluster: Cluster) -> None:

@@ -109,7 +109,7 @@ class Workers:
         return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
 
     def part_of_sum(self, x: tf.Tensor) -> tf.Tensor:
-        """A sum over this worker's rows, such that the mean over workers, weighted by rows, is the sum over all rows."""
+        """A sum over own rows, scaled so that the mean over workers, weighted by rows, is the sum over all rows."""
         return x * tf.cast(tf.math.divide_no_nan(self.total_rows(), self._rows), x.dtype)
 
     def total_rows(self) -> tf.Tensor:
