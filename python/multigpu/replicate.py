@@ -32,7 +32,8 @@ def multi_gpu_model(
             outputs.
         gpus: the GPUs to use. A whole number of 2 or more takes the first ones; a list of 2 or more takes these, given
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
-            None takes all there are.
+            None takes all there are. Where TF_CONFIG names several workers, these are the devices of this one, and one
+            is enough; all workers train together, see `docs/several-machines.md`.
         cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
         cpu_relocation: whether the template's weights are moved to CPU memory, in place and with their values.
 
@@ -41,8 +42,9 @@ def multi_gpu_model(
 
     Raises:
         ValueError: fewer than two devices, devices that are missing, named twice or not understood, or a model that
-            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis. The
-            message says what was expected, what was received, and what to do.
+            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis; or
+            TF_CONFIG is not understood, or read too late, or workers differ. The message says what was expected, what
+            was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy

@@ -40,6 +40,7 @@ class JointModel(ParallelModel):
                 arguments["validation_data"] = self._validation(arguments, validation, keep)
             steps = {"steps": arguments.get("steps_per_epoch")}
             batches = joint_batches({**arguments, **steps}, self._cluster, keep)
+            self._check_length(batches, arguments)
             return super().fit(**self._with_batches(arguments, batches))
 
     @functools.wraps(keras.Model.evaluate)
@@ -125,6 +126,16 @@ class JointModel(ParallelModel):
             "steps": arguments.get("validation_steps"),
         }
         return joint_batches(given, self._cluster, keep)
+
+    def _check_length(self, batches: JointBatches, arguments: dict[str, Any]) -> None:
+        """Refuses steps within an execution that nobody could know to be one too many."""
+        known = batches.num_batches is not None or arguments.get("steps_per_epoch") is not None
+        if not known and self.steps_per_execution > 1:
+            raise ValueError(
+                "Expected data of known length where `steps_per_execution` is above 1 and several workers train. "
+                f"Received: steps_per_execution={self.steps_per_execution} and data of unknown length. Pass "
+                "`steps_per_epoch`, or say the length with `dataset.apply(tf.data.experimental.assert_cardinality(n))`."
+            )
 
     def _with_batches(self, arguments: dict[str, Any], batches: JointBatches) -> dict[str, Any]:
         callbacks = callbacks_of(arguments.get("callbacks"), self._cluster, self._talk)
