@@ -24,13 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, metavar="N", help="start N workers on this machine")
     parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
     parser.add_argument("--rank", type=int, help="which of the hosts this is, from 0; mpirun says it by itself")
-    parser.add_argument("script")
+    parser.add_argument("script", help="in Python, or in R")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Runs the script as one worker or several, and gives the status of the first that failed, or else 0."""
-    command = [sys.executable, arguments.script, *arguments.arguments]
+    interpreter = "Rscript" if arguments.script.lower().endswith(".r") else sys.executable
+    command = [interpreter, arguments.script, *arguments.arguments]
     if arguments.processes:
         return _run_all([{**os.environ, "TF_CONFIG": text} for text in local_configs(arguments.processes)], command)
     hosts = arguments.hosts.split(",") if arguments.hosts else []
