@@ -55,6 +55,38 @@ bring_home <- function(model, device = NULL) {
   invisible(model)
 }
 
+#' Parts of one model on different devices
+#'
+#' Layers and models called inside run on `device`, forward and backward, whenever the model around runs. This is model
+#' parallelism: for a model that does not fit into one GPU, or two parts that can work at the same time. A layer called
+#' twice can run on two devices, with one set of weights. They are kept by the device where it was called first.
+#' Results are those of one device, and the model is a plain Keras model, to be trained and saved as always. A file
+#' knows nothing of devices: a loaded model runs on one.
+#'
+#' @param device Name of a device, such as `"GPU:0"`; `"CPU:0"` is the CPU.
+#' @return What [with()] takes, as `tf$device()` does.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' first <- keras$Input(list(140L, 256L))
+#' second <- keras$Input(list(140L, 256L))
+#' encode <- keras$layers$LSTM(64L)
+#' with(on_device("GPU:0"), {
+#'   a <- encode(first)
+#' })
+#' with(on_device("GPU:1"), {
+#'   b <- encode(second)
+#' })
+#' with(on_device("CPU:0"), {
+#'   both <- keras$layers$concatenate(list(a, b))
+#' })
+#' model <- keras_model(list(first, second), keras$layers$Dense(1L, activation = "sigmoid")(both))
+#' }
+#' @export
+on_device <- function(device) {
+  with_clean_errors(core()$on_device(device))
+}
+
 #' What each device has to do
 #'
 #' @param object A parallel model, made by [multi_gpu_model()].

@@ -18,7 +18,7 @@ def measure(optimizer: str, num_replicas: int = 8) -> dict[str, float]:
     """Bytes of weights and slots: mean of the devices, most loaded device, largest weight with its slots."""
     multigpu.simulate_gpus(num_replicas)
     parallel = multigpu.multi_gpu_model(WORKS["Xception"].build(), gpus=num_replicas)
-    WORKS["Xception"].compiled(parallel, OPTIMIZERS[optimizer]())
+    WORKS["Xception"].compiled(parallel, OPTIMIZERS[optimizer])
     parallel.optimizer.build(parallel.trainable_variables)
     table = parallel.overview()
     loads = [row.weights + (row.slots or 0) for row in table if row.replica is not None]

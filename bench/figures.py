@@ -7,6 +7,7 @@ from first_step import medians
 from process import markdown
 
 Measured = dict[str, list[dict]]
+NOT_MEASURED = (KeyError, IndexError, StopIteration)  # what looking for a row raises that is not there
 
 
 class Figure(NamedTuple):
@@ -29,13 +30,13 @@ class Figure(NamedTuple):
         aim = "as few as still overlap" if self.aim is None else f"{self.aim:g}"
         try:
             value = self.value(measured)
-        except (KeyError, IndexError, StopIteration):
+        except NOT_MEASURED:
             return [self.name, f"{sign} {self.must:g}", aim, "not measured", "–"]
         return [
             self.name,
             f"{sign} {self.must:g}",
             aim,
-            f"{value:.4g}",
+            f"{value:.5g}",
             self.verdict(value),
         ]
 
@@ -43,14 +44,14 @@ class Figure(NamedTuple):
         """What keeps it from the target, once all that it is read from is measured."""
         try:
             return self.why(measured)
-        except KeyError:
+        except NOT_MEASURED:
             return ""
 
     def verdict(self, value: float) -> str:
         """Whether it is reached, and by how much not."""
         if self.aim is not None and self.reached(value, self.aim):
             return "yes, and the aim"
-        return "yes" if self.reached(value, self.must) else f"no, off by {abs(value / self.must - 1):.1%}"
+        return "yes" if self.reached(value, self.must) else f"no, off by {abs(value / self.must - 1):.2%}"
 
 
 def step_ratio(work: str, way: str, num_replicas: int = 8) -> Callable[[Measured], float]:
@@ -74,9 +75,9 @@ def why_not_mirrored(measured: Measured) -> str:
 
 def bytes_over_ring(num_replicas: int) -> Callable[[Measured], float]:
     """The worst of the models."""
-    return lambda measured: max(
+    return lambda measured: sorted(
         row["mean"] for row in measured["transfers"] if row["N"] == num_replicas and row["way"] == "multigpu"
-    )
+    )[-1]
 
 
 def xception_transfers(measured: Measured) -> float:

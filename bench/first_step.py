@@ -24,7 +24,7 @@ def measure(way: str, num_replicas: int = NUM_REPLICAS) -> dict[str, float]:
     """Seconds to make the model, to the end of the first step, CPU seconds of a later one, and peak memory in GB."""
     multigpu.simulate_gpus(num_replicas)
     begin = time.perf_counter()
-    model = make(way, WORKS["Xception"], keras.optimizers.Adam())
+    model = make(way, WORKS["Xception"], keras.optimizers.Adam)
     made = time.perf_counter() - begin
     x, y = WORKS["Xception"].arrays(1)
     begin = time.perf_counter()

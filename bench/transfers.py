@@ -37,7 +37,7 @@ def measure(
 
     multigpu.simulate_gpus(num_replicas)
     parcels.PARCELS = num_parcels
-    model = make(way, WORKS[work], keras.optimizers.Adam())
+    model = make(way, WORKS[work], keras.optimizers.Adam)
     batches = WORKS[work].batches(1)
     begin = time.perf_counter()
     sent = crossings(executed(lambda: model.fit(batches, verbose=0)))

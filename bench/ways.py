@@ -1,5 +1,7 @@
 """The ways to train that are compared: this package and its peers."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -10,7 +12,7 @@ from works import Work
 WAYS = ("one device", "multigpu", "MirroredStrategy", "old algorithm")
 
 
-def make(way: str, work: Work, optimizer: keras.Optimizer | None = None) -> keras.Model:
+def make(way: str, work: Work, optimizer: Callable[[], keras.Optimizer] | None = None) -> keras.Model:
     """A compiled model that trains in this way on all devices there are."""
     devices = multigpu.available_gpus()
     if way == "one device":

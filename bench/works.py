@@ -55,11 +55,11 @@ class Work(NamedTuple):
         """The same as a dataset that is read from memory."""
         return tf.data.Dataset.from_tensor_slices(self.arrays(steps)).batch(self.batch_size).cache()
 
-    def compiled(self, model: keras.Model, optimizer: keras.Optimizer | None = None) -> keras.Model:
-        """The model, compiled the same for all who are compared."""
+    def compiled(self, model: keras.Model, optimizer: Callable[[], keras.Optimizer] | None = None) -> keras.Model:
+        """The model, compiled the same for all who are compared, with an optimizer made here, in the scope around."""
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True) if self.num_classes else "mse"
-        momentum = keras.optimizers.SGD(0.01, momentum=0.9)
-        model.compile(optimizer=optimizer or momentum, loss=loss, jit_compile=False)
+        made = keras.optimizers.SGD(0.01, momentum=0.9) if optimizer is None else optimizer()
+        model.compile(optimizer=made, loss=loss, jit_compile=False)
         return model
 
 

@@ -1,6 +1,7 @@
 """The first table of the benchmarks is computed from measurements, and does not call reached what is not."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_what_was_not_measured_is_not_called_reached(figures):
 def test_a_reason_waits_until_all_that_it_is_read_from_is_measured(figures):
     measured = {"embedding": [{"way": "multigpu", "ms": {"small": 1.0, "large": 1.5}}]}
     assert "| 1.5 | no, off by 25.0% |" in figures.table(measured)
+
+
+def test_the_table_can_be_written_after_each_row_that_is_measured(figures):
+    measured = json.loads((Path(figures.__file__).parent / "measured.json").read_text())["rows"]
+    for benchmark, rows in measured.items():
+        for count in range(len(rows)):
+            table = figures.table({**measured, benchmark: rows[:count]})
+            assert len(table.split("\n\n")[0].splitlines()) == 2 + len(figures.FIGURES)
 
 
 def test_a_speed_up_has_to_be_at_least_its_target(figures):

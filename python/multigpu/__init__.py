@@ -1,6 +1,7 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
 from multigpu.cluster.start import join
+from multigpu.device_scope import on_device
 from multigpu.devices import available_gpus, simulate_gpus
 from multigpu.files.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.files.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
@@ -14,6 +15,7 @@ __all__ = [
     "load_model_hdf5",
     "load_model_weights_hdf5",
     "multi_gpu_model",
+    "on_device",
     "save_model_hdf5",
     "save_model_weights_hdf5",
     "simulate_gpus",

@@ -29,7 +29,7 @@ class SpreadCall:
         step: the step of Keras' loop in which the call is made, if any.
     """
 
-    def __init__(self, template: keras.Model, plan: Plan):
+    def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
         self._model = f"model {next(_models)}"

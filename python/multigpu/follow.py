@@ -5,12 +5,14 @@ would mean rewriting them all; telling each op covers every optimizer, clipping,
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from multigpu.devices import short_name
+from multigpu.devices import short_name, visible_devices
 
 
 @contextlib.contextmanager
@@ -29,6 +31,19 @@ def ops_follow_inputs(default: str) -> Iterator[None]:
         tf.compat.v1.device(lambda op: op.device or f"/device:{_device_of_inputs(op) or default}"),
     ):
         yield
+
+
+def update_beside_weights(optimizer: keras.Optimizer) -> None:
+    """Has an optimizer of a plain model, whose training step is Keras' own, update each weight where it is."""
+    optimizer.__dict__["apply"] = functools.partial(_apply, optimizer)  # set so, Keras does not track it
+
+
+def _apply(optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
+    apply = functools.partial(type(optimizer).apply, optimizer)
+    if tf.executing_eagerly():
+        return apply(*args, **kwargs)
+    with ops_follow_inputs(visible_devices()["others"][0]):
+        return apply(*args, **kwargs)
 
 
 def _device_of_inputs(op: tf.Operation) -> str:

@@ -2,8 +2,10 @@
 
 import gc
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
+import tensorflow as tf
 
 from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, place, stored_dtype
@@ -38,10 +40,32 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
     moved = [variable for variable, device in destinations if place([variable], device)]
     if not moved:
         return
-    for model in _models_with(moved):
+    for model in models_with(moved):
         model.train_function = model.test_function = model.predict_function = None
         if getattr(model, "optimizer", None) is not None:
             place_slots(model.optimizer, model.trainable_variables)
+
+
+def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    """Builds an optimizer that is not built yet, with its slots beside the weights.
+
+    Keras would do so inside the trace of the first step, where TensorFlow puts all slots on one device. While one is
+    being traced, it is done in a thread of its own, in which none is.
+    """
+    if optimizer.built or not weights:
+        return
+    if tf.executing_eagerly():
+        _build(optimizer, weights)
+        return
+    with ThreadPoolExecutor(1) as outside:  # where Keras' settings are those at its start
+        outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
+        outside.submit(_build, optimizer, weights).result()
+
+
+def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    with keras.name_scope(optimizer.name, caller=optimizer):  # as in its first step
+        optimizer.build(weights)
+    place_slots(optimizer, weights)
 
 
 def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
@@ -87,7 +111,7 @@ def slots_of(
     return pairs[::-1]
 
 
-def _models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
+def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
     """All living models with any of these variables, also those that only share a layer: they hold stale functions."""
     wanted = set(map(id, variables))
     models = [thing for thing in gc.get_objects() if issubclass(type(thing), keras.Model)]

@@ -14,7 +14,7 @@ from multigpu.follow import ops_follow_inputs
 from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.overview import Overview, overview
-from multigpu.owners import place_slots
+from multigpu.owners import build_slots
 from multigpu.plan import Plan
 from multigpu.template import compile_arguments
 
@@ -92,10 +92,8 @@ class ParallelModel(SavedAsTemplate, keras.Model):
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
-        if self.optimizer is not None and not self.optimizer.built and self.trainable_variables:
-            with keras.name_scope(self.optimizer.name, caller=self.optimizer):  # as in its first step
-                self.optimizer.build(self.trainable_variables)
-            place_slots(self.optimizer, self.trainable_variables)
+        if self.optimizer is not None:
+            build_slots(self.optimizer, self.trainable_variables)
         return super().make_train_function(force)
 
     @functools.wraps(keras.Model.fit)

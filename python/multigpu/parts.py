@@ -35,7 +35,7 @@ class Parts:
     jit_compile: bool
 
 
-def take_apart(template: keras.Model, plan: Plan) -> Parts:
+def take_apart(template: keras.Layer, plan: Plan) -> Parts:
     """The parts of a template as it is now: layers may be frozen or thawed between calls."""
     layers = sublayers(template)
     statistics, tables = SharedStatistics(layers, plan.devices), Tables(layers)

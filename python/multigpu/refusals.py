@@ -3,6 +3,7 @@
 import keras
 
 from multigpu.parallel import ParallelModel
+from multigpu.placed_call import check_unplaced
 from multigpu.template import no_batch_axis, sublayers
 
 
@@ -14,6 +15,7 @@ def check_template(model: object) -> None:
             a fixed batch size or outputs without a batch axis.
     """
     _check_kind(model)
+    check_unplaced(model)
     _check_built(model)
     _check_inputs(model)
     _check_stateless(model)

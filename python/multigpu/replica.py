@@ -1,6 +1,8 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import keras
@@ -17,6 +19,22 @@ from multigpu.rematerialized import computed_once
 from multigpu.replica_scope import ReplicaScope
 from multigpu.split_merge import count_rows, drop_standby
 from multigpu.state import Updates, may_grow
+
+_in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica", default=False)
+
+
+def in_replica() -> bool:
+    """Whether this code is being run by a replica."""
+    return _in_replica.get()
+
+
+@contextlib.contextmanager
+def _inside() -> Iterator[None]:
+    token = _in_replica.set(True)
+    try:
+        yield
+    finally:
+        _in_replica.reset(token)
 
 
 class Growth(NamedTuple):
@@ -86,7 +104,8 @@ class Replica:
         kept, replica = inputs[-2:]
         scope = ReplicaScope(self._variables, sent, replica)
         statistics, tables = self._parts.statistics, self._parts.tables
-        with scope, statistics.seen_by_layers(kept, self._workers), tables.looked_up_by_layers(), computed_once():
+        shared = statistics.seen_by_layers(kept, self._workers)
+        with scope, _inside(), shared, tables.looked_up_by_layers(), computed_once():
             outputs = self._parts.call(*args, **kwargs)
         self.layout = Layout(outputs, len(scope.losses), count_rows(slices[:1]))
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}

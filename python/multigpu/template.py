@@ -6,12 +6,12 @@ from typing import Any
 import keras
 
 
-def sublayers(model: keras.Model) -> list[keras.Layer]:
+def sublayers(model: keras.Layer) -> list[keras.Layer]:
     """All layers inside a model, at any depth. `model.layers` stops at wrappers such as Bidirectional."""
     return model._flatten_layers(include_self=False)
 
 
-def kept_by_keras(model: keras.Model) -> set[int]:
+def kept_by_keras(model: keras.Layer) -> set[int]:
     """Ids of the variables that belong to Keras' own layers, as opposed to layers and metrics that somebody wrote."""
     layer_of: dict[int, keras.Layer] = {}
     for layer in [model, *sublayers(model)]:
@@ -29,10 +29,10 @@ def restore_compile_arguments(model: keras.Model, arguments: dict[str, Any]) -> 
     model._compile_config.config.update(arguments)
 
 
-def wants_jit(model: keras.Model) -> bool:
+def wants_jit(model: keras.Layer) -> bool:
     """Whether a model was compiled for XLA, with "auto" resolved as Keras does, and all of its layers allow it."""
     supported = all(layer.supports_jit for layer in [model, *sublayers(model)])
-    return bool(model.compiled and compile_arguments(model)["jit_compile"] and supported)
+    return bool(getattr(model, "compiled", False) and compile_arguments(model)["jit_compile"] and supported)
 
 
 def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:

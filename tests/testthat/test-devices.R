@@ -36,3 +36,34 @@ test_that("devices and models that are not there are refused", {
     writeLines(error_text(overview(small_model())))
   })
 })
+
+test_that("parts of a model run on the devices that `with()` names, and train as on one", {
+  build <- function(on) {
+    keras$utils$set_random_seed(0L)
+    first <- keras$Input(list(5L, 3L))
+    second <- keras$Input(list(5L, 3L))
+    encode <- keras$layers$LSTM(4L)
+    with(on("CPU:1"), {
+      a <- encode(first)
+    })
+    with(on("CPU:2"), {
+      b <- encode(second)
+    })
+    model <- keras_model(list(first, second), keras$layers$Dense(1L)(keras$layers$concatenate(list(a, b))))
+    compile(model, "sgd", "mse")
+  }
+  set.seed(1)
+  x <- list(array(rnorm(150), c(10, 5, 3)), array(rnorm(150), c(10, 5, 3)))
+  y <- rnorm(10)
+  placed <- build(on_device)
+  plain <- build(tf$device) # around a layer call it does nothing in Keras 3
+  device <- function(model) sub(".*device:", "", model$weights[[1]]$value$device)
+  expect_identical(device(placed), "CPU:1")
+  fit(placed, x, y, epochs = 2, batch_size = 5)
+  fit(plain, x, y, epochs = 2, batch_size = 5)
+  expect_equal(weights_of(placed), weights_of(plain), tolerance = 1e-5) # float32
+})
+
+test_that("a device that is not there is refused", {
+  expect_snapshot(writeLines(error_text(on_device("GPU:7"))))
+})
