@@ -178,9 +178,9 @@ def callbacks() -> dict[str, Any]:
 class Dies(keras.callbacks.Callback):
     """Sends this process a signal in the middle of an epoch, on one worker."""
 
-    def __init__(self, worker: int, epoch: int, which: int) -> None:
+    def __init__(self, worker: int, epoch: int, which: int, batch: int = 1) -> None:
         super().__init__()
-        self._at = (worker, epoch)
+        self._at = (worker, epoch, batch)
         self._signal = which
         self._epoch = 0
 
@@ -188,12 +188,14 @@ class Dies(keras.callbacks.Callback):
         self._epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        if (number(), self._epoch) == self._at and batch == 1:
+        if (number(), self._epoch, batch) == self._at:
             os.kill(os.getpid(), self._signal)
 
 
-def resumable(backup: str | None, dies: list[int] | None = None, gpus: int | None = 1) -> list[np.ndarray]:
-    """The weights after six epochs, of which a backup may have the first ones."""
+def resumable(
+    backup: str | None, dies: list[int] | None = None, gpus: int | None = 1, epochs: int = 6
+) -> list[np.ndarray]:
+    """The weights after some epochs, of which a backup may have the first ones."""
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(0)
     template = dense_model()
@@ -201,7 +203,7 @@ def resumable(backup: str | None, dies: list[int] | None = None, gpus: int | Non
     model.compile(keras.optimizers.Adam(0.01), "mse")
     callbacks = [keras.callbacks.BackupAndRestore(backup)] if backup else []
     callbacks += [Dies(*dies)] if dies else []
-    model.fit(X, Y, batch_size=8, epochs=6, shuffle=False, verbose=0, callbacks=callbacks)
+    model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
     return template.get_weights()
 
 

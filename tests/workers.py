@@ -24,7 +24,8 @@ class Started:
         self, module: str, function: str, *arguments: Any, processes: int = 2, devices: int = 1, **environ: str
     ):
         self._folder = tempfile.TemporaryDirectory()
-        self._processes = []
+        self._processes: list[subprocess.Popen] = []
+        self._printed: dict[int, str] = {}
         for number, config in enumerate(local_configs(processes)):
             call = json.dumps([module, function, list(arguments), devices, f"{self._folder.name}/{number}"])
             environment = {**os.environ, "TF_CONFIG": config, "PYTHONPATH": f"{PYTHON}:{HERE}", **environ}
@@ -44,7 +45,6 @@ class Started:
     def exit_codes(self, seconds: float = 300) -> list[int]:
         """Waits for all workers, which must end within so many seconds."""
         ends = time.monotonic() + seconds
-        self._printed = {}
         for number, process in enumerate(self._processes):
             try:
                 self._printed[number], _ = process.communicate(timeout=max(1.0, ends - time.monotonic()))
@@ -55,7 +55,7 @@ class Started:
 
     def exit_code(self, number: int, seconds: float = 120) -> int:
         """Waits for one worker, which must end within so many seconds."""
-        self._printed = {number: self._processes[number].communicate(timeout=seconds)[0]}
+        self._printed[number] = self._processes[number].communicate(timeout=seconds)[0]
         return self._processes[number].returncode
 
     def printed(self, number: int) -> str:
