@@ -1,6 +1,6 @@
 """Kills or stops a worker at a random step, 20 times in one training that is resumed each time, and compares its end.
 
-Every time, the other workers have to end by themselves with an error that names it, and in the end the weights have to be
+Every time, the other workers have to end by themselves with an error that names it. In the end the weights have to be
 those of a training on one device that nobody interrupted. Two and three workers take turns. Run it with
 `python bench/kill_workers.py`; it takes ten minutes.
 """

@@ -12,7 +12,7 @@ from multigpu.array_batches import Rows, are_arrays, batches
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Part
 from multigpu.cluster.messages import tell_numbers
-from multigpu.cluster.sharded import as_part, own_part, sharded, with_one_row_ahead
+from multigpu.cluster.sharded import as_part, own_part, sharded, takes_none_ahead, with_one_row_ahead
 from multigpu.split_merge import share_rows
 
 INFINITE = tf.data.INFINITE_CARDINALITY
@@ -82,6 +82,8 @@ def joint_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[R
         parts = sharded(dataset, cluster)
     else:
         parts = dataset.map(as_part(dataset))
+    if steps and takes_none_ahead(dataset):
+        return JointBatches(parts, None, given)
     return _until_all_end(parts, given, cluster)
 
 

@@ -41,7 +41,7 @@ def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
         "multigpu": multigpu.__version__,
         "Keras": keras.__version__,
         "TensorFlow": tf.__version__,
-        "devices": f"{len(plan.devices)} × {plan.devices[0].split(':')[0]}",
+        "devices": ", ".join(plan.devices),
         "cpu_relocation": str(plan.cpu_relocation),
         "number of weights": str(len(model.variables)),
         **{f"variable {number} of the model": _shown(variable) for number, variable in enumerate(model.variables)},

@@ -34,6 +34,12 @@ def reads_files(dataset: tf.data.Dataset) -> bool:
     return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
 
 
+def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
+    """Whether no batch may be asked for before its step, as where R is asked for it."""
+    options = dataset.options()
+    return options.autotune.enabled is False and options.experimental_optimization.inject_prefetch is False
+
+
 def own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
     """What makes this worker's part of a joint batch of the dataset."""
 
