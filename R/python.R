@@ -35,8 +35,14 @@ how_to_load <- function(piece) {
   list(
     environment = "r-multigpu",
     priority = 5,
+    on_load = join_workers,
     on_error = function(e) stop(missing_piece(piece, what_failed(conditionMessage(e))), call. = FALSE)
   )
+}
+
+# Where TF_CONFIG names other machines, the Python side has to be there before the first model: see `start.py`.
+join_workers <- function() {
+  if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 
 # The Python side of this package, or one of its modules, once all that it needs is there.

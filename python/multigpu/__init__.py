@@ -1,5 +1,6 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
+from multigpu.cluster.start import join
 from multigpu.device_scope import on_device
 from multigpu.devices import available_gpus, simulate_gpus
 from multigpu.estimation import estimate
@@ -28,3 +29,4 @@ __all__ = [
     "simulate_gpus",
 ]
 __version__ = "0.1.0"
+join()  # before TensorFlow starts, where TF_CONFIG describes several machines

@@ -33,18 +33,23 @@ def predict(model: keras.Model, **arguments: Any) -> Any:
 
 def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
     """Calls a model's `fit`, with batches in place of large arrays."""
-    with _released() as keep:
+    with released() as keep:
         return verb(**_fit_arguments(arguments, keep))
 
 
 def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
     """Calls a model's `evaluate` or `predict`, with batches in place of large arrays."""
-    with _released() as keep:
+    with released() as keep:
         return verb(**_as_batches(arguments, False, arguments.get("steps"), keep))
 
 
 def batches(
-    x: Any, y: Any = None, sample_weight: Any = None, batch_size: int = 32, shuffle: bool | str = False
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int = 32,
+    shuffle: bool | str = False,
+    own: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None = None,
 ) -> tuple[tf.data.Dataset, "Rows"]:
     """Batches as Keras makes them of arrays, and the rows they are cut from, which have to be released in the end.
 
@@ -54,6 +59,7 @@ def batches(
         sample_weight: weights, or None.
         batch_size: rows of a batch; the last one may have fewer.
         shuffle: as in Keras: False, True (rows are dealt anew in each epoch), or `"batch"` (within batches).
+        own: of a batch's indices, those that this worker takes, and what is to be told with them.
 
     Returns:
         A dataset of C-ordered batches, floats cast to `keras.config.floatx()`, in the order that Keras has for the
@@ -64,10 +70,12 @@ def batches(
     rows = Rows(arrays)
 
     def cut(indices: tf.Tensor) -> Any:
+        indices, told = own(indices) if own else (indices, None)
         cut_rows = tf.numpy_function(rows.take, [indices], [kept_type(array) for array in arrays])
         for tensor, array in zip(cut_rows, arrays, strict=True):
             tensor.set_shape((None, *array.shape[1:]))
-        return keras.tree.pack_sequence_as(data, cut_rows)
+        packed = keras.tree.pack_sequence_as(data, cut_rows)
+        return (packed, told) if own else packed
 
     return _indices(len(arrays[0]), batch_size, shuffle).map(cut, AHEAD).prefetch(1), rows
 
@@ -137,7 +145,7 @@ def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dat
 
 
 def _fit_arguments(arguments: dict[str, Any], keep: Callable[[Rows], None]) -> dict[str, Any]:
-    arguments = _validated_apart({"shuffle": True, **arguments})
+    arguments = validated_apart({"shuffle": True, **arguments})
     if arguments.get("validation_split") and arguments.get("validation_data") is None:
         return arguments  # not large, or to be refused by Keras
     class_weight = arguments.get("class_weight")
@@ -172,10 +180,11 @@ def _as_batches(
     return {**arguments, **{name: value for name, value in in_dataset.items() if name in arguments}, "x": dataset}
 
 
-def _validated_apart(arguments: dict[str, Any]) -> dict[str, Any]:
+def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, Any]:
     """The arguments with the last rows as validation data, where `validation_split` asks for it."""
     split = arguments.get("validation_split")
-    if not split or arguments.get("validation_data") is not None or not _can_be_cut(arguments):
+    can_be_cut = _can_be_cut(arguments) if large else are_arrays(arguments)
+    if not split or arguments.get("validation_data") is not None or not can_be_cut:
         return arguments
     rows = len(keras.tree.flatten(arguments["x"])[0])
     at = math.floor(rows * (1.0 - split))
@@ -190,12 +199,17 @@ def _validated_apart(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _can_be_cut(arguments: dict[str, Any]) -> bool:
     """Whether the data are numeric arrays with the same number of rows, and large."""
+    arrays = keras.tree.flatten(_data(arguments))
+    copied = [array for array in arrays if isinstance(array, np.ndarray) and _would_be_copied(array)]
+    return are_arrays(arguments) and sum(array.nbytes for array in copied) >= LARGE
+
+
+def are_arrays(arguments: dict[str, Any]) -> bool:
+    """Whether the data are numeric arrays with the same number of rows."""
     arrays = [array for array in keras.tree.flatten(_data(arguments)) if array is not None]
     if not arrays or not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in arrays):
         return False
-    if any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) > 1 or not len(arrays[0]):
-        return False
-    return sum(array.nbytes for array in arrays if _would_be_copied(array)) >= LARGE
+    return all(array.ndim > 0 for array in arrays) and len({len(array) for array in arrays}) == 1 and len(arrays[0]) > 0
 
 
 def _would_be_copied(array: np.ndarray) -> bool:
@@ -214,7 +228,7 @@ def row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
 
 
 @contextmanager
-def _released() -> Iterator[Callable[[Rows], None]]:
+def released() -> Iterator[Callable[[Rows], None]]:
     """Releases, in the end, all rows that it was given."""
     kept: list[Rows] = []
     try:

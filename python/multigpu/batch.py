@@ -32,6 +32,11 @@ class Batch:
         inputs = [self._flat[position] for position in self._with_rows]
         return inputs + [mask_of(self._flat[position]) for position in self._masked]
 
+    @property
+    def trains(self) -> bool:
+        """Whether the call says that it trains."""
+        return self._structure[1].get("training") is True
+
     def rebuild(self, tensors: list[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
         """Arguments like the original ones, with other tensors (a slice's) in their places."""
         flat = list(self._flat)

@@ -1,18 +1,24 @@
 """How a call reaches `spread`: inside a function that is being traced, as a function of its own, or op by op."""
 
+import itertools
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch
+from multigpu.cluster.joint_step import Step
+from multigpu.cluster.workers import Workers
 from multigpu.masks import mask_of, with_mask
 from multigpu.parcels import Types
 from multigpu.parts import take_apart
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
+from multigpu.split_merge import count_rows
 from multigpu.spread import Merged, spread
 from multigpu.template import sublayers, wants_jit
+
+_models = itertools.count()  # all workers make the same models in the same order
 
 
 class SpreadCall:
@@ -20,10 +26,13 @@ class SpreadCall:
 
     Attributes:
         types: the types in which weights travel, by their ids, as found when they were last sent.
+        step: the step of Keras' loop in which the call is made, if any.
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
+        self.step: Step | None = None
+        self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
         self._as_function = tf.function(self._call_with_masks, autograph=False, reduce_retracing=True)
@@ -47,10 +56,20 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         parts, known = take_apart(self._template, self._plan), set(map(id, self._template.variables))
-        merged = spread(parts, batch, self._plan, eager)
+        merged = spread(parts, batch, self._plan, eager, self._workers(batch))
         self.types = merged.types
         self._refuse_new_variables(known)
         return merged
+
+    def _workers(self, batch: Batch) -> Workers | None:
+        """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""
+        cluster = self._plan.cluster
+        if cluster is None:
+            return None
+        step = self.step or Step(joint=batch.trains)
+        with tf.device("CPU:0"):
+            rows = count_rows(batch.tensors)
+        return Workers(cluster, self._model, self._plan.devices, rows, step)
 
     def _refuse_new_variables(self, known: set[int]) -> None:
         """A weight that is made in the replicas belongs to none of them, and would never be trained."""

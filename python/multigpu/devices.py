@@ -1,5 +1,7 @@
 """Which devices there are, and how to stand in for GPUs that are not there."""
 
+import functools
+
 import tensorflow as tf
 
 STARTED = (
@@ -72,9 +74,21 @@ def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
         raise RuntimeError(STARTED.format(n=n, devices=started)) from error
 
 
-def visible_devices() -> dict[str, list[str]]:
-    """Names of all logical devices by role: `gpus` counts and ids, `others` that can be asked for by name."""
-    return {"gpus": available_gpus(), "others": _logical("GPU") + _logical("CPU")}
+def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
+    """Names of all logical devices by role: `gpus` counts and ids, `others` that can be asked for by name.
+
+    Args:
+        one_is_enough: whether a CPU alone counts, as it does where several machines train together.
+    """
+    others = _logical("GPU") + _logical("CPU")
+    return {"gpus": available_gpus() or (others if one_is_enough else []), "others": others}
+
+
+@functools.cache  # TensorFlow fixes its devices when it starts
+def _here() -> tuple[str | None, int | None]:
+    """The job and task of this process, in a cluster."""
+    spec = tf.DeviceSpec.from_string(tf.config.list_logical_devices("CPU")[0].name)
+    return spec.job, spec.task
 
 
 def _logical(kind: str) -> list[str]:
@@ -103,7 +117,8 @@ def short_name(device: str) -> str:
         spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
     except (TypeError, AttributeError) as error:
         raise ValueError(f"not the name of a device: {device!r}") from error
-    here = spec.job in (None, "localhost") and not spec.replica and not spec.task
+    here = (spec.job in (None, "localhost") and not spec.task) or (spec.job, spec.task) == _here()
+    here = here and not spec.replica
     if spec.device_type is None or "*" in device or not here:
         raise ValueError(f"not the name of a device of this machine: {device!r}")
     return f"{spec.device_type}:{spec.device_index or 0}"

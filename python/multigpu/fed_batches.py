@@ -39,6 +39,7 @@ class Feed(keras.callbacks.Callback):
         options = tf.data.Options()
         options.autotune.enabled = False
         options.experimental_optimization.inject_prefetch = False
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # another source
         return dataset.with_options(options)
 
     def _feed(self, batch: int, logs: Any = None) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from multigpu.cluster.workers import Workers
 from multigpu.state import weighted_mean
 
 FEW_ROWS = 16  # enough for the noise of random layers to average out
@@ -35,7 +36,10 @@ def equal_rows(like: tf.Tensor, rows: int) -> tf.Tensor:
 
 
 def merge_losses(
-    per_replica: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], sums: Sequence[bool]
+    per_replica: Sequence[Sequence[tf.Tensor]],
+    kept: Sequence[tf.Tensor],
+    sums: Sequence[bool],
+    workers: Workers | None = None,
 ) -> list[tf.Tensor]:
     """Each added loss of the whole batch: sums added up, means averaged by rows. Who stands by does not count."""
     merged = []
@@ -44,5 +48,6 @@ def merge_losses(
         if is_sum:
             counts = [tf.minimum(rows, 1) for rows in kept]
             total = weighted_mean(values, counts) * tf.cast(tf.add_n(counts), total.dtype)
+            total = workers.part_of_sum(total) if workers else total
         merged.append(total)
     return merged

@@ -104,19 +104,19 @@ class ParallelModel(SavedAsTemplate, keras.Model):
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
-        return call_fit(super().fit, _by_name(super().fit, args, kwargs))
+        return call_fit(super().fit, by_name(super().fit, args, kwargs))
 
     @guarded
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Keras' own `evaluate`, with large arrays as in `fit`."""
-        return call_with_batches(super().evaluate, _by_name(super().evaluate, args, kwargs))
+        return call_with_batches(super().evaluate, by_name(super().evaluate, args, kwargs))
 
     @guarded
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Keras' own `predict`, with large arrays as in `fit`."""
-        return call_with_batches(super().predict, _by_name(super().predict, args, kwargs))
+        return call_with_batches(super().predict, by_name(super().predict, args, kwargs))
 
     train_on_batch = guarded(keras.Model.train_on_batch)
     test_on_batch = guarded(keras.Model.test_on_batch)
@@ -136,10 +136,13 @@ class ParallelModel(SavedAsTemplate, keras.Model):
 
     def _step(self, step: str, data: Any) -> Any:
         with ops_follow_inputs(self.plan.merge_device), lifted_variables(self.plan.merge_device):
-            if not self._own_steps:
-                return getattr(super(), step)(data)
-            with calls_led_to(self._call_for_template, self.template, step):
-                return getattr(self.template, step)(data)
+            return self._make_step(step, data)
+
+    def _make_step(self, step: str, data: Any) -> Any:
+        if not self._own_steps:
+            return getattr(super(), step)(data)
+        with calls_led_to(self._call_for_template, self.template, step):
+            return getattr(self.template, step)(data)
 
     def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
         merged = self._spread(args, kwargs, self.run_eagerly)
@@ -217,7 +220,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         return overview(self.template, self.plan, batch_size, self._spread.types)
 
 
-def _by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call of one of Keras' verbs, by name."""
     bound = inspect.signature(verb).bind(*args, **kwargs).arguments
     return {**bound.pop("kwargs", {}), **bound}

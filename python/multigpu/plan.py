@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from multigpu.cluster.description import Cluster
 from multigpu.devices import short_name
 
 TOO_FEW = (
@@ -25,11 +26,13 @@ class Plan:
         devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`.
         merge_device: name of the device where outputs are merged and the loss is taken.
         cpu_relocation: whether the CPU owns all weights.
+        cluster: the workers, of which this machine is one, or None where it trains alone.
     """
 
     devices: tuple[str, ...]
     merge_device: str
     cpu_relocation: bool = False
+    cluster: Cluster | None = None
 
     def rows(self, batch_size: int) -> tuple[int, ...]:
         """Rows of a batch that each replica gets: sizes differ by at most one."""
@@ -39,23 +42,31 @@ class Plan:
     def __str__(self) -> str:
         weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
         replicas = f"{len(self.devices)} replicas on {', '.join(self.devices)}"
-        return f"{replicas}; outputs merged on {self.merge_device}; {weights}"
+        here = f"; {self.cluster}" if self.cluster else ""
+        return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
 
 
-def make_plan(gpus: object, cpu_merge: bool, cpu_relocation: bool, visible: dict[str, list[str]]) -> Plan:
+def make_plan(
+    gpus: object,
+    cpu_merge: bool,
+    cpu_relocation: bool,
+    visible: dict[str, list[str]],
+    cluster: Cluster | None = None,
+) -> Plan:
     """The plan for `gpus`, as a pure function of the arguments and the visible devices."""
     found = visible["gpus"]
     if _is_listed(gpus):
         wanted: Sequence[str] = [_device(entry, gpus, found) for entry in gpus]  # type: ignore[attr-defined]  # a sequence
     else:
         wanted = _counted(gpus, found)
-    _check_number(wanted, gpus, found)
+    _check_number(wanted, gpus, found, least=1 if cluster else 2)
     _check_distinct(wanted, gpus)
     _check_present(wanted, visible)
     return Plan(
         devices=tuple(wanted),
         merge_device="CPU:0" if cpu_merge else wanted[0],
         cpu_relocation=bool(cpu_relocation),
+        cluster=cluster,
     )
 
 
@@ -121,8 +132,8 @@ def _not_understood(entry: object, gpus: object) -> ValueError:
     )
 
 
-def _check_number(wanted: Sequence[str], gpus: object, found: list[str]) -> None:
-    if len(wanted) >= 2:
+def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: int) -> None:
+    if len(wanted) >= least:
         return
     listed = _is_listed(gpus)
     explicit = listed or wanted is not found

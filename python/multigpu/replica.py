@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch, flatten_composites, restore_composites
+from multigpu.cluster.workers import Workers
 from multigpu.growth import equal_rows, grow_with_rows
 from multigpu.layout import Layout
 from multigpu.parcels import Types
@@ -58,9 +59,10 @@ class Replica:
     updates: Updates
     types: dict[int, Types]
 
-    def __init__(self, parts: Parts, batch: Batch) -> None:
+    def __init__(self, parts: Parts, batch: Batch, workers: Workers | None = None) -> None:
         self._parts = parts
         self._batch = batch
+        self._workers = workers
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
 
@@ -102,7 +104,8 @@ class Replica:
         kept, replica = inputs[-2:]
         scope = ReplicaScope(self._variables, sent, replica)
         statistics, tables = self._parts.statistics, self._parts.tables
-        with scope, _inside(), statistics.seen_by_layers(kept), tables.looked_up_by_layers(), computed_once():
+        shared = statistics.seen_by_layers(kept, self._workers)
+        with scope, _inside(), shared, tables.looked_up_by_layers(), computed_once():
             outputs = self._parts.call(*args, **kwargs)
         self.layout = Layout(outputs, len(scope.losses), count_rows(slices[:1]))
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}

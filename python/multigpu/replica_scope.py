@@ -77,8 +77,7 @@ class ReplicaScope(keras.StatelessScope):
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Sets the value with which the template starts; a generator of noise gets a seed of its own per replica."""
         if is_seed(variable):
-            offset = tf.cast(self._replica, value.dtype) * tf.cast(SEED_STRIDE, value.dtype)
-            value += tf.stack([offset, tf.zeros_like(offset)])
+            value += _offset(self._replica, value.dtype)
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value
@@ -87,3 +86,13 @@ class ReplicaScope(keras.StatelessScope):
 def is_seed(variable: keras.Variable) -> bool:
     """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
     return variable.name == "seed_generator_state"
+
+
+def without_offset(seed: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+    """The state of a generator of noise as the template has it, from that of a replica."""
+    return seed - _offset(replica, seed.dtype)
+
+
+def _offset(replica: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    offset = tf.cast(replica, dtype) * tf.cast(SEED_STRIDE, dtype)
+    return tf.stack([offset, tf.zeros_like(offset)])

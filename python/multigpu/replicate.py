@@ -2,6 +2,9 @@
 
 import keras
 
+from multigpu.cluster.joint_model import JointModel
+from multigpu.cluster.roll_call import begin_together
+from multigpu.cluster.start import check_joined, joined
 from multigpu.devices import visible_devices
 from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
@@ -30,7 +33,8 @@ def multi_gpu_model(
             outputs.
         gpus: the GPUs to use. A whole number of 2 or more takes the first ones; a list of 2 or more takes these, given
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
-            None takes all there are.
+            None takes all there are. Where TF_CONFIG names several workers, these are the devices of this one, and one
+            is enough; all workers train together, see `docs/several-machines.md`.
         cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
         cpu_relocation: whether the template's weights are moved to CPU memory, in place and with their values.
 
@@ -40,8 +44,8 @@ def multi_gpu_model(
     Raises:
         ValueError: fewer than two devices, devices that are missing, named twice or not understood, the scope of a
             `tf.distribute` strategy, or a model that cannot be split: not of Keras 3, unbuilt, parallel already,
-            stateful, or without an open batch axis. The message says what was expected, what was received, and what to
-            do.
+            stateful, or without an open batch axis; or TF_CONFIG is not understood, or read too late, or workers
+            differ. The message says what was expected, what was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy
@@ -57,8 +61,13 @@ def multi_gpu_model(
     """
     check_backend()
     check_no_strategy(CALLED)
-    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices())
+    check_joined()
+    cluster = joined()
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(one_is_enough=cluster is not None), cluster)
     check_template(model)
     check_made_without(model)
     settle(model, plan)
-    return ParallelModel(model, plan)
+    if cluster is None:
+        return ParallelModel(model, plan)
+    begin_together(model, plan)
+    return JointModel(model, plan)

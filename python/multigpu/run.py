@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from multigpu.cluster.workers import Workers
 from multigpu.gradient_notes import GradientNotes, inputs_reached
 from multigpu.parcels import Parcel, pack, unpack
 from multigpu.send_reduce import arrive
@@ -37,6 +38,7 @@ class Run:
         number: which replica this is.
         tables: variables that the function reads by itself, row by row.
         notes: what the owners have to know of the gradient beside its buffers.
+        workers: the machines over which the rows of tables are reduced.
     """
 
     function: Callable[..., list[tf.Tensor]]
@@ -46,6 +48,7 @@ class Run:
     number: int
     tables: Sequence[tf.Variable]
     notes: GradientNotes
+    workers: Workers | None = None
 
     def __call__(self, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Results for packed weights and other inputs, differentiable to any order."""
@@ -125,10 +128,14 @@ class Run:
         kept = taped.sources[-2]
         reached = self._tables_reached(used)
         return packed, {
-            id(table): _counted_rows(gradient, kept) if isinstance(gradient, tf.IndexedSlices) else gradient
-            for table, gradient in zip(self.tables, of_tables, strict=True)
+            id(table): self._reduced(_counted_rows(gradient, kept), position)
+            for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True))
             if gradient is not None and id(table) in reached
         }
+
+    def _reduced(self, rows: tf.IndexedSlices, table: int) -> tf.IndexedSlices:
+        """Rows of a table's gradient, from the same replica of all workers."""
+        return self.workers.rows(rows, self.device, f"table {table} of {self.number}") if self.workers else rows
 
     def _note(
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int], taped: Taped
@@ -162,8 +169,10 @@ class Run:
         }
 
 
-def _counted_rows(gradient: tf.IndexedSlices, kept: tf.Tensor) -> tf.IndexedSlices:
-    """Rows of a table's gradient, none of a replica that stands by."""
+def _counted_rows(gradient: tf.Tensor | tf.IndexedSlices, kept: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+    """Rows of a table's gradient, none of a replica that stands by; a dense one as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
     values, indices = drop_standby(gradient.values, kept), drop_standby(gradient.indices, kept)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 

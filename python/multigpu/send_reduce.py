@@ -1,10 +1,12 @@
 """send and reduce: weights from their owner to every replica, and gradients back. The gradient of send is reduce."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
+from multigpu.cluster.workers import Workers
 from multigpu.gradient_notes import GradientNotes
 from multigpu.parcels import Parcel, open_parcel, pack
 from multigpu.place_locate import memory, read
@@ -12,7 +14,11 @@ from multigpu.relay import cut, is_relayed, join, pass_on
 
 
 def send(
-    variables: Sequence[keras.Variable], parcels: Sequence[Parcel], devices: Sequence[str], notes: GradientNotes
+    variables: Sequence[keras.Variable],
+    parcels: Sequence[Parcel],
+    devices: Sequence[str],
+    notes: GradientNotes,
+    workers: Workers | None = None,
 ) -> list[list[tf.Tensor]]:
     """Values of variables for each replica; differentiating them reduces what comes back.
 
@@ -22,14 +28,16 @@ def send(
         devices: where the replicas are.
         notes: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
             gradient, and a table gets the rows of all replicas, both as on one device.
+        workers: the machines over which gradients are reduced as well.
 
     Returns:
         One list of buffers per replica, one buffer per parcel, to be unpacked on its device.
     """
     per_parcel = []
-    for parcel in parcels:
+    for position, parcel in enumerate(parcels):
         in_pieces = is_relayed(parcel, parcels, len(devices))
-        sent = _send_parcel(variables, parcel, len(devices), in_pieces, notes)
+        reduction = _Reduction(parcel, str(position), in_pieces, notes, workers)
+        sent = _send_parcel(variables, parcel, len(devices), in_pieces, reduction)
         per_parcel.append(pass_on(sent, parcel, devices) if in_pieces else sent)
     return [[buffers[replica] for buffers in per_parcel] for replica in range(len(devices))]
 
@@ -61,7 +69,7 @@ def _constant(x: tf.Tensor) -> tf.Tensor:
 
 
 def _send_parcel(
-    variables: Sequence[keras.Variable], parcel: Parcel, num_replicas: int, in_pieces: bool, notes: GradientNotes
+    variables: Sequence[keras.Variable], parcel: Parcel, num_replicas: int, in_pieces: bool, reduction: "_Reduction"
 ) -> list[tf.Tensor]:
     """A copy of the parcel for every replica, or a piece for each."""
     number_of = {memory(variables[number]): number for number in parcel.members}
@@ -74,17 +82,36 @@ def _send_parcel(
 
         def reduce(*gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[list, list]:
             with tf.device(parcel.owner):
-                stored = [tf.cast(gradient, parcel.types.stored) for gradient in gradients]
-                summed = join(stored, parcel.shape) if in_pieces else tf.add_n(stored)
-                total = dict(zip(parcel.members, open_parcel(summed, parcel), strict=True))
-                return [], [_noted(total[number_of[memory(v)]], number_of[memory(v)]) for v in variables]
+                total = reduction.of(gradients)
+            return [], [total[number_of[memory(v)]] for v in variables]
 
         return cut(buffer, num_replicas) if in_pieces else [buffer] * num_replicas, reduce
 
-    def _noted(gradient: tf.Tensor, number: int) -> tf.Tensor | tf.IndexedSlices | None:
-        if number in notes.rows:
-            return notes.all_rows(number)
-        return gradient if number in notes.connected else None
-
     with tf.device(parcel.owner):  # also where the gradient op sits that custom_gradient puts around its results
         return list(fan_out())
+
+
+class _Reduction(NamedTuple):
+    """How the gradients of one parcel come together on its owner."""
+
+    parcel: Parcel
+    label: str
+    in_pieces: bool
+    notes: GradientNotes
+    workers: Workers | None
+
+    def of(self, gradients: Sequence[tf.Tensor]) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
+        """The gradient of each member: summed over the replicas, and then over the workers."""
+        stored = [tf.cast(gradient, self.parcel.types.stored) for gradient in gradients]
+        summed = join(stored, self.parcel.shape) if self.in_pieces else tf.add_n(stored)
+        dense = [number for number in self.parcel.members if number in self.notes.connected - self.notes.rows.keys()]
+        if self.workers and dense:
+            summed = self.workers.gradient(summed, self.parcel.owner, self.label)
+        total = dict(zip(self.parcel.members, open_parcel(summed, self.parcel), strict=True))
+        return {number: self._noted(gradient, number) for number, gradient in total.items()}
+
+    def _noted(self, gradient: tf.Tensor, number: int) -> tf.Tensor | tf.IndexedSlices | None:
+        if number in self.notes.rows:
+            rows = self.notes.all_rows(number)
+            return self.workers.rows(rows, self.parcel.owner, f"{self.label} {number}") if self.workers else rows
+        return gradient if number in self.notes.connected else None

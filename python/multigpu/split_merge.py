@@ -43,7 +43,7 @@ def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def split(x: tf.Tensor, shares: list[Rows]) -> list[tf.Tensor]:
     """Slices of `x`, dense, ragged or sparse, one per replica."""
-    return [_take(x, rows.begin, rows.size) for rows in shares]
+    return [take_rows(x, rows.begin, rows.size) for rows in shares]
 
 
 def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
@@ -51,7 +51,7 @@ def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
 
     An output may have several rows per row of input (a reshape to `(-1, units)`), hence all or nothing.
     """
-    return _take(x, 0, tf.where(tf.equal(kept, 0), 0, _num_rows(x)))
+    return take_rows(x, 0, tf.where(tf.equal(kept, 0), 0, _num_rows(x)))
 
 
 def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -69,7 +69,7 @@ def _num_rows(x: tf.Tensor) -> tf.Tensor:
     return tf.shape(x)[0]
 
 
-def _take(x: tf.Tensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf.Tensor:
+def take_rows(x: tf.Tensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf.Tensor:
     """`x[begin:begin + size]`, with the number of rows left open so that one trace serves every slice."""
     if isinstance(x, tf.SparseTensor):
         return _take_sparse(x, begin, size)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch, flatten_composites
+from multigpu.cluster.workers import Workers
 from multigpu.gradient_notes import GradientNotes
 from multigpu.growth import merge_losses
 from multigpu.layout import Layout, Result
@@ -28,7 +29,7 @@ class Merged(NamedTuple):
     types: dict[int, Types]  # by id of the weight
 
 
-def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool) -> Merged:
+def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers | None = None) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
     Args:
@@ -36,35 +37,40 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool) -> Merged:
         batch: the arguments of the call.
         plan: where to work.
         eager: whether to run the template op by op instead of tracing it.
+        workers: the machines that run their own batches at the same time.
     """
     notes = GradientNotes()
+    forward = workers if workers and workers.joint else None
     with tf.device("CPU:0"):
         shares = share_rows(count_rows(batch.tensors), len(plan.devices))
         slices = list(zip(*(split(x, shares) for x in batch.tensors), strict=True))
-    inputs = _other_inputs(slices, shares, parts.state, plan)
+    inputs = _other_inputs(slices, shares, parts.state, plan, workers.first_replica if workers else 0)
 
-    replica = Replica(parts, batch)
+    replica = Replica(parts, batch, forward)
     function = replica if eager else replica.trace([*map(read, parts.weights), *inputs[0]])
     types = {} if eager else replica.types  # unknown before the template was run
     parcels = parcels_of(parts.weights, types)
-    buffers = send(parts.weights, parcels, plan.devices, notes)
+    buffers = send(parts.weights, parcels, plan.devices, notes, workers)
     results = []
     for number, device in enumerate(plan.devices):
-        run = Run(
-            function, lambda: replica.layout.num_differentiable, parcels, device, number, parts.tables.trained(), notes
-        )
+        trained = parts.tables.trained()
+        run = Run(function, lambda: replica.layout.num_differentiable, parcels, device, number, trained, notes, workers)
         flat = run(buffers[number], inputs[number])
         results.append(replica.layout.open(flat))
 
     kept = [share.kept for share in shares]
     growth = replica.growth(function, slices[0])
-    replica.updates.assign([result.updates for result in results], kept, growth.variables)
-    outputs, losses = _merge(results, kept, replica.layout, growth.losses, plan, notes)
+    replica.updates.assign([result.updates for result in results], kept, growth.variables, forward)
+    outputs, losses = _merge(results, kept, replica.layout, growth.losses, plan, notes, forward)
     return Merged(outputs, losses, types)
 
 
 def _other_inputs(
-    slices: Sequence[Sequence[tf.Tensor]], shares: Sequence[Rows], state: Sequence[keras.Variable], plan: Plan
+    slices: Sequence[Sequence[tf.Tensor]],
+    shares: Sequence[Rows],
+    state: Sequence[keras.Variable],
+    plan: Plan,
+    first: int,
 ) -> list[list[tf.Tensor]]:
     """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
     parcels = parcels_of(state)
@@ -73,7 +79,9 @@ def _other_inputs(
     for number, device in enumerate(plan.devices):
         with tf.device(device):
             values = unpack(buffers, parcels)
-            inputs.append([*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(number)])
+            inputs.append(
+                [*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(first + number)]
+            )
     return inputs
 
 
@@ -84,10 +92,11 @@ def _merge(
     sums: Sequence[bool],
     plan: Plan,
     notes: GradientNotes,
+    workers: Workers | None,
 ) -> tuple[Any, list[tf.Tensor]]:
     """Outputs and masks of the replicas concatenated, added losses averaged or summed, on the merge device."""
     with tf.device(plan.merge_device):
         with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
-        losses = merge_losses([result.losses for result in results], kept, sums)
+        losses = merge_losses([result.losses for result in results], kept, sums, workers)
         watched = layout.watch([*with_rows, *losses], notes)
     return layout.outputs(watched[: len(with_rows)]), watched[len(with_rows) :]

@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.cluster.workers import Workers
 from multigpu.parcels import Parcel, open_parcel, pack, parcels_of
 from multigpu.place_locate import stored_dtype
-from multigpu.replica_scope import is_seed
+from multigpu.replica_scope import is_seed, without_offset
 
 
 def may_grow(variable: keras.Variable) -> bool:
@@ -47,7 +48,11 @@ class Updates:
         return pairs
 
     def assign(
-        self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], growing: Collection[int]
+        self,
+        buffers: Sequence[Sequence[tf.Tensor]],
+        kept: Sequence[tf.Tensor],
+        growing: Collection[int],
+        workers: Workers | None = None,
     ) -> None:
         """Combines all replicas' buffers on the owners and assigns the template's variables.
 
@@ -55,16 +60,24 @@ class Updates:
             buffers: for each replica, what `pack` gave.
             kept: for each replica, its rows that count.
             growing: ids of the variables that are sums over rows.
+            workers: the machines over which values are combined as well.
         """
         for position, (is_averaged, members, parcel) in enumerate(self._parcels()):
             values = [replica[position] for replica in buffers]
             with tf.device(parcel.owner):
-                combined = open_parcel(weighted_mean(values, kept) if is_averaged else values[0], parcel)
+                single = weighted_mean(values, kept) if is_averaged else values[0]
+                if workers and is_averaged:
+                    single = workers.mean(single, parcel.owner, f"state {position}")
+                combined = open_parcel(single, parcel)
                 opened = [open_parcel(value, parcel) for value in values]
                 for place, number in enumerate(parcel.members):
-                    variable = members[number]
+                    variable, label = members[number], f"state {position} {place}"
                     if id(variable) in growing:
-                        variable.assign(_with_changes(variable, [pieces[place] for pieces in opened], kept))
+                        changes = _changes(variable, [pieces[place] for pieces in opened], kept)
+                        total = workers.total(changes, parcel.owner, label) if workers else changes
+                        variable.assign(tf.convert_to_tensor(variable) + total)
+                    elif workers and not is_averaged:
+                        variable.assign(_of_first(variable, combined[place], workers, parcel.owner, label))
                     else:
                         variable.assign(combined[place])
 
@@ -72,11 +85,18 @@ class Updates:
         return [(averaged, members, parcel) for averaged, members, parcels in self.groups for parcel in parcels]
 
 
-def _with_changes(variable: keras.Variable, values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The variable's value, changed by all replicas that have rows."""
+def _changes(variable: keras.Variable, values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
+    """How much all replicas that have rows change the variable's value."""
     before = tf.convert_to_tensor(variable)
     changes = [tf.where(rows > 0, value - before, 0) for value, rows in zip(values, kept, strict=True)]
-    return before + tf.add_n([tf.cast(change, before.dtype) for change in changes])
+    return tf.add_n([tf.cast(change, before.dtype) for change in changes])
+
+
+def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Workers, owner: str, label: str) -> tf.Tensor:
+    """The value of the first replica of all workers. All workers know how noise goes on, with an offset of each."""
+    if is_seed(variable):
+        return without_offset(value, tf.constant(workers.first_replica))
+    return workers.of_chief(value, owner, label)
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -4,12 +4,15 @@ Keras asks `tf.distribute` for them, which knows nothing of these replicas and w
 """
 
 import contextlib
+import functools
 import itertools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
+
+from multigpu.cluster.workers import Workers
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -28,15 +31,21 @@ class SharedStatistics:
         self._devices = tuple(devices)
 
     @contextlib.contextmanager
-    def seen_by_layers(self, kept: tf.Tensor) -> Iterator[None]:
+    def seen_by_layers(self, kept: tf.Tensor, workers: Workers | None = None) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
             kept: rows of this replica that count; with 0 its slice stays out of the sums.
+            workers: the machines whose replicas are summed over as well.
         """
-        for layer in self.layers:
+        for position, layer in enumerate(self.layers):
             # Keras has no public seam between a layer's statistics and its use of them.
-            layer.__dict__["_moments"] = _Moments(layer, self._devices, kept)
+            summed = functools.partial(all_reduce, devices=self._devices)
+            counts = tf.minimum(kept, 1)
+            if workers:
+                summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                counts *= workers.counted
+            layer.__dict__["_moments"] = _Moments(layer, summed, counts)
         try:
             yield
         finally:
@@ -47,10 +56,12 @@ class SharedStatistics:
 class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
 
-    def __init__(self, layer: keras.layers.BatchNormalization, devices: tuple[str, ...], kept: tf.Tensor) -> None:
+    def __init__(
+        self, layer: keras.layers.BatchNormalization, summed: Callable[[tf.Tensor], tf.Tensor], counts: tf.Tensor
+    ) -> None:
         self._layer = layer
-        self._devices = devices
-        self._kept = kept
+        self._summed = summed
+        self._counts = counts
 
     def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if tf.executing_eagerly():
@@ -66,8 +77,8 @@ class _Moments:
         x = inputs if seen is None else tf.math.multiply_no_nan(inputs, seen)
         count = tf.reduce_sum(tf.ones_like(inputs) if seen is None else seen, others)
         sums = tf.stack([tf.reduce_sum(x, others), tf.reduce_sum(tf.square(x), others), count])
-        counts = tf.cast(tf.minimum(self._kept, 1), sums.dtype)
-        total, squares, count = tf.unstack(all_reduce(tf.math.multiply_no_nan(sums, counts), self._devices))
+        counted = tf.math.multiply_no_nan(sums, tf.cast(self._counts, sums.dtype))
+        total, squares, count = tf.unstack(self._summed(counted))
         return _mean_and_variance(total, squares, count, 0.0 if mask is None else keras.backend.epsilon())
 
 

@@ -3,9 +3,11 @@
 import argparse
 from collections.abc import Sequence
 
+from multigpu.cluster import launch
 from multigpu.commands import devices, run
 
-COMMANDS = {"run": run, "devices": devices}  # name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
+# name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
+COMMANDS = {"run": run, "launch": launch, "devices": devices}
 DESCRIPTION = "Train Keras models on several GPUs."
 EPILOG = "`python -m multigpu COMMAND --help` tells more of a command. In Python: `help(multigpu.multi_gpu_model)`."
 

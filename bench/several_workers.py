@@ -1,0 +1,163 @@
+"""Several workers on this machine's loopback: bytes on the wire per step, and the time of a step.
+
+The bytes are counted by the kernel, in a network of the measurement's own that has nothing but a loopback; every packet
+of TCP counts, with its headers. The least that any all-reduce sends per worker is 2·(M−1)/M times the weights. Wall
+milliseconds per step are those of the chief, against one process that trains on as many devices with the same joint
+batch. Run it with `python bench/several_workers.py`.
+"""
+
+import ctypes
+import fcntl
+import json
+import math
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+import multigpu
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.launch import local_configs
+from multigpu.cluster.messages import tell_numbers
+from process import in_own_process, markdown
+from works import WORKS
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+ROUNDS = 3
+EPOCHS = 2  # in a round
+LINKS = (1, 10, 100)  # Gbit/s
+PLACES = ((1, 2), (2, 1), (2, 2), (4, 1))  # workers, devices of each
+
+
+def measure(work: str, workers: int, devices: int) -> dict[str, float]:
+    """What the chief measures."""
+    enter_own_network()
+    command = [sys.executable, __file__, "--train", json.dumps([work, devices])]
+    configs = local_configs(workers) if workers > 1 else [""]
+    running = [
+        subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, text=True)
+        for config in configs
+    ]
+    printed = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError(f"{work}, {workers} workers: ended with {[process.returncode for process in running]}")
+    return json.loads(printed[0].splitlines()[-1])
+
+
+def enter_own_network() -> None:
+    """Gives this process, and those that it starts, a network with a loopback alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) and libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
+        raise RuntimeError(f"no network of its own: {os.strerror(ctypes.get_errno())}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        up = struct.pack("16sh", b"lo", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
+        fcntl.ioctl(control, 0x8914, up.ljust(40, b"\0"))  # SIOCSIFFLAGS
+
+
+def bytes_sent() -> int:
+    """All that went over the loopback since it is up."""
+    line = next(line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lo:"))
+    return int(line.split(":")[1].split()[8])
+
+
+def train(work: str, devices: int) -> dict[str, float]:
+    """Trains as one of the workers."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    if devices > 1:
+        multigpu.simulate_gpus(devices)
+    chosen = WORKS[work]
+    model = chosen.compiled(multigpu.multi_gpu_model(chosen.build(), gpus=devices))
+    batches = chosen.batches()
+    times: list[float] = []
+    sent: list[float] = []
+
+    class Meter(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+            self.begin = time.perf_counter(), bytes_sent()
+
+        def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+            if batch == chosen.steps - 1:
+                times.append((time.perf_counter() - self.begin[0]) / chosen.steps * 1000)
+                sent.append((bytes_sent() - self.begin[1]) / chosen.steps)
+
+    model.fit(batches, epochs=1 + ROUNDS * EPOCHS, verbose=0, callbacks=[Meter()])
+    weights = sum(math.prod(weight.shape) * 4 for weight in model.trainable_variables)
+    figures = {"ms": statistics.median(times[1:]), "sent": statistics.median(sent[1:]), "weights": weights}
+    return {**figures, "message ms": message_ms(model.plan.cluster)}
+
+
+def message_ms(cluster: Cluster | None) -> float:
+    """Milliseconds for each of the 2·(M−1) messages of a ring, which a sum of one number passes one after the other."""
+    if cluster is None:
+        return 0.0
+    times = []
+    for _ in range(100):
+        begin = time.perf_counter()
+        tell_numbers([1.0], cluster)
+        times.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(times) / (2 * (cluster.size - 1))
+
+
+def expected_ms(ms: float, weights: float, message: float, workers: int, bytes_per_second: float) -> float:
+    """The formula of `docs/several-machines.md`: a bound on the milliseconds of a step."""
+    links = 2 * (workers - 1)
+    return ms + links / workers * weights / bytes_per_second * 1000 + links * message
+
+
+def expectations(ms: float, weights: float, message: float) -> str:
+    """Efficiency on 2 to 1,000 workers, for links of 1, 10 and 100 Gbit/s."""
+    head = ["workers", *(f"{gbit} Gbit/s" for gbit in LINKS)]
+    lines = []
+    for workers in (2, 4, 8, 16, 64, 256, 1000):
+        steps = [expected_ms(ms, weights, message, workers, gbit * 1e9 / 8) for gbit in LINKS]
+        lines.append([workers, *(f"{step:.0f} ms, {ms / step:.0%}" for step in steps)])
+    return markdown(head, lines)
+
+
+def rows() -> Iterator[dict]:
+    for work in ("conv net", "MLP 4×1024"):
+        for workers, devices in PLACES:
+            measured = in_own_process(__file__, work=work, workers=workers, devices=devices)
+            yield {"work": work, "workers": workers, "devices": devices, **measured}
+
+
+def table(rows: list[dict]) -> str:
+    head = [
+        "work",
+        "workers M",
+        "devices of each",
+        "wall ms per step",
+        "÷ one process",
+        "MB sent per worker and step",
+        "÷ 2·(M−1)/M·W",
+        "ms per message",
+    ]
+    lines = []
+    for row in rows:
+        alone = next(other["ms"] for other in rows if (other["work"], other["workers"]) == (row["work"], 1))
+        least = 2 * (row["workers"] - 1) / row["workers"] * row["weights"]
+        sent = row["sent"] / row["workers"]
+        shown = ["–", "–", "–"]
+        if least:
+            shown = [f"{sent / 1e6:.2f}", f"{sent / least:.3f}", f"{row['message ms']:.2f}"]
+        lines.append(
+            [row["work"], row["workers"], row["devices"], f"{row['ms']:.0f}", f"{row['ms'] / alone:.2f}", *shown]
+        )
+    return markdown(head, lines)
+
+
+if __name__ == "__main__":
+    if "--train" in sys.argv:
+        print(json.dumps(train(*json.loads(sys.argv[-1]))))
+    elif "--worker" in sys.argv:
+        print(json.dumps(measure(**json.loads(sys.argv[-1]))))
+    else:
+        print(table(list(rows())))

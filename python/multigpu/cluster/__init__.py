@@ -1,0 +1,1 @@
+"""Several machines: workers that train one model together, each on its own devices. A worker is one of them."""

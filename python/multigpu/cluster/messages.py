@@ -1,0 +1,66 @@
+"""What workers tell each other outside of training steps: numbers, texts, and the chief's values."""
+
+import itertools
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.cluster.collective import Group
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.lost import named
+from multigpu.place_locate import storage
+
+PIECE = 1 << 24  # values that the chief sends at once
+_messages = itertools.count()  # all workers tell the same things in the same order
+
+
+def tell_numbers(numbers: Sequence[float], cluster: Cluster) -> np.ndarray:
+    """Some numbers of every worker: (workers, numbers), float64."""
+    table = np.zeros((cluster.size, len(numbers)), "float64")
+    table[cluster.number] = numbers
+    return sum_arrays(table, cluster)
+
+
+def tell_text(text: str, cluster: Cluster) -> list[str]:
+    """A text of every worker."""
+    encoded = np.frombuffer(text.encode(), np.uint8)
+    lengths = tell_numbers([len(encoded)], cluster)[:, 0].astype(int)
+    table = np.zeros((cluster.size, max(lengths)), "int32")
+    table[cluster.number, : len(encoded)] = encoded
+    told = sum_arrays(table, cluster)
+    return [bytes(row[:length].astype(np.uint8)).decode() for row, length in zip(told, lengths, strict=True)]
+
+
+def sum_arrays(x: np.ndarray, cluster: Cluster) -> np.ndarray:
+    """The sum of an array over workers: float32, float64, int32 or int64, of one shape everywhere."""
+    group = Group(cluster.size, f"{cluster.size} of messages", cluster.arrive_seconds)
+    with named(cluster), tf.device("CPU:0"):
+        return group.sum(tf.identity(x), f"message {next(_messages)}").numpy()
+
+
+def take_chiefs_values(variables: Sequence[keras.Variable], cluster: Cluster) -> None:
+    """Gives variables the values that they have in the chief; text stays what it is on each worker."""
+    by_type: dict[tf.DType, list[tf.Variable]] = {}
+    for variable in map(storage, variables):
+        if variable.dtype != tf.string:
+            by_type.setdefault(variable.dtype, []).append(variable)
+    for dtype, members in by_type.items():
+        _take(members, dtype, cluster)
+
+
+def _take(variables: Sequence[tf.Variable], dtype: tf.DType, cluster: Cluster) -> None:
+    """Values of one type, exactly: as the whole numbers that their bytes are."""
+    mine = b"".join(variable.numpy().tobytes() for variable in variables)
+    padded = np.frombuffer(mine + bytes(-len(mine) % 4), "int32")
+    pieces = [padded[start : start + PIECE] for start in range(0, len(padded), PIECE)]
+    if not cluster.is_chief:
+        pieces = [np.zeros_like(piece) for piece in pieces]
+    told = b"".join(sum_arrays(piece, cluster).tobytes() for piece in pieces)
+    values = np.frombuffer(told[: len(mine)], dtype.as_numpy_dtype)
+    start = 0
+    for variable in variables:
+        size = int(np.prod(variable.shape))
+        variable.assign(values[start : start + size].reshape(variable.shape))
+        start += size

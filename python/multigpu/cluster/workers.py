@@ -1,0 +1,145 @@
+"""The workers as one call of a template sees them: what its devices have reduced is reduced over workers as well.
+
+The loss is taken on this worker's rows, and as a mean: L = Σ over workers of (their rows ÷ all rows) · their L. So are
+its gradient and the state that is averaged; what is a sum over rows is summed.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from multigpu.cluster.collective import Group
+from multigpu.cluster.description import Cluster
+from multigpu.cluster.joint_step import Step
+from multigpu.cluster.rows import all_rows
+
+
+class Workers:
+    """All workers, in one call of one model.
+
+    Attributes:
+        counted: 1 if this worker's rows count, 0 if it only stands by.
+        joint: whether all workers make this call, so that state and losses can be reduced in its forward pass.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model: str,
+        devices: Sequence[str],
+        rows: tf.Tensor,
+        step: Step,
+    ) -> None:
+        """Takes the measure of a call.
+
+        Args:
+            cluster: the workers.
+            model: what tells this model's sums from those of another.
+            devices: this worker's devices.
+            rows: (), rows of this worker's batch.
+            step: the step in which the call is made.
+        """
+        self.counted, self.joint = step.counts, step.joint
+        self._cluster = cluster
+        self._model = model
+        self._devices = list(devices)
+        self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
+        self._rows_of_step = step.rows
+        self._totals: dict[tf.Graph | None, tf.Tensor] = {}
+        if step.joint:
+            self.total_rows()  # here, once, rather than in each replica
+
+    @property
+    def first_replica(self) -> int:
+        """The number of this worker's first replica among those of all."""
+        return self._cluster.number * len(self._devices)
+
+    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The gradient of the joint batch, from those of the workers' batches, on the device that owns the weights."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
+
+    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
+        """The rows of a table's gradient, of the joint batch; a dense gradient as any other."""
+        if not isinstance(x, tf.IndexedSlices):
+            return self.gradient(x, owner, label)
+        with tf.device(owner):
+            weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
+            return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+
+    def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The mean of the workers' values, weighted by rows."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
+
+    def total(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The sum of the workers' values; who stands by does not count."""
+        with tf.device(owner):
+            kept = tf.math.multiply_no_nan(x, tf.cast(self.counted, x.dtype)) if x.dtype.is_floating else x
+            return self._sum(kept, owner, f"total {label} {x.shape}")
+
+    def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The chief's value; text and truth values stay what they are on each worker."""
+        if not (x.dtype.is_integer or x.dtype.is_floating):
+            return x
+        with tf.device(owner):
+            wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)
+            sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
+            return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
+
+    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum over all replicas of all workers, which run the same trace.
+
+        Its gradient is such a sum as well, of gradients of the joint loss. A worker has those of its own loss, and what
+        it is given back will be weighed like them.
+        """
+
+        @tf.custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+            def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
+                total = self._over_replicas(self._weighed(upstream), f"{label} backward")
+                return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
+
+            return self._over_replicas(value, label), of_own_loss
+
+        return summed(x)
+
+    def _over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        size = len(self._devices) * self._cluster.size
+        return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
+
+    def part_of_sum(self, x: tf.Tensor) -> tf.Tensor:
+        """A sum over own rows, scaled so that the mean over workers, weighted by rows, is the sum over all rows."""
+        return x * tf.cast(tf.math.divide_no_nan(self.total_rows(), self._rows), x.dtype)
+
+    def total_rows(self) -> tf.Tensor:
+        """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
+        if self._rows_of_step is not None:
+            return self._rows_of_step
+        graphs = list(_graphs_around())
+        known = next((self._totals[graph] for graph in graphs if graph in self._totals), None)
+        if known is None:
+            with tf.device("CPU:0"):
+                known = self._totals[graphs[0]] = self._sum(self._rows, "CPU:0", "rows of the batch")
+        return known
+
+    def _weighed(self, x: tf.Tensor) -> tf.Tensor:
+        """`x` times this worker's share of the rows; without rows it is 0, even where it is NaN."""
+        return tf.math.multiply_no_nan(x, tf.cast(self._share(), x.dtype))
+
+    def _share(self) -> tf.Tensor:
+        return tf.math.divide_no_nan(self._rows, self.total_rows())
+
+    def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
+
+    def _group(self, size: int, devices: str) -> Group:
+        return Group(size, f"{size} of {devices}", self._cluster.arrive_seconds)
+
+
+def _graphs_around() -> Iterator[tf.Graph | None]:
+    """The graph of the function that is being traced, and those of the functions around it; None outside of any."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    yield graph
+    while (graph := getattr(graph, "outer_graph", None)) is not None:
+        yield graph

@@ -1,0 +1,134 @@
+"""Trainings whose numbers must be the same on several workers as on one device."""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from equality import Numbers, dense_model, mean_squared, random_ids, random_rows, train
+from keras import ops
+from test_added_losses import Adds
+from test_exact_optimizers import COMMON, OTHERS, rising_model, rising_rows
+
+X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)  # batches of 8, 8, 8 and 1: then all workers but one stand by
+WEIGHTS = np.linspace(0, 2, 25).astype("float32")
+IDS = random_ids(25, 6, below=9)
+
+
+def compiled(
+    loss: Any = "mse", optimizer: Callable[[], Any] = lambda: keras.optimizers.SGD(0.1), **more: Any
+) -> Callable:
+    return lambda: {"optimizer": optimizer(), "loss": loss() if callable(loss) else loss, **more}
+
+
+def layers_that_add_losses() -> keras.Model:
+    inputs = keras.Input((3,))
+    x = keras.layers.Dense(4, activation="tanh", kernel_regularizer="l2")(inputs)
+    x = Adds(lambda x, w: ops.mean(ops.square(x)))(x)
+    x = Adds(lambda x, w: 0.01 * ops.sum(ops.square(x)))(x)
+    return keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l1")(x))
+
+
+def masked_sequences() -> keras.Model:
+    inputs = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3, return_sequences=True)(x)))
+
+
+def large_table() -> keras.Model:
+    inputs = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(70_000, 4)(inputs)  # 1.1 MB: only rows of it travel
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
+
+
+def synchronized_statistics() -> keras.Model:
+    inputs = keras.Input((3,))
+    x = keras.layers.Dense(4)(inputs)
+    x = keras.layers.BatchNormalization(synchronized=True)(x)
+    return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+
+def two_outputs() -> keras.Model:
+    left, right = keras.Input((3,), name="left"), keras.Input((3,), name="right")
+    x = keras.layers.Concatenate()([left, right])
+    outputs = {"a": keras.layers.Dense(2, name="a")(x), "b": keras.layers.Dense(2, activation="sigmoid", name="b")(x)}
+    return keras.Model({"left": left, "right": right}, outputs)
+
+
+class OwnStep(keras.Sequential):
+    """Trains itself, and logs a number that is no metric."""
+
+    def train_step(self, data):
+        result = super().train_step(data)
+        return {**result, "half": 0.5 * self.metrics[0].result()}
+
+
+class Counts(keras.layers.Layer):
+    """Keeps a sum over rows, and a number of calls."""
+
+    def build(self, shape):
+        self.rows = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.calls = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.rows.assign_add(ops.cast(ops.shape(x)[0], "float32"))
+        self.calls.assign_add(1)
+        return x
+
+
+def counting() -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Counts(), keras.layers.Dense(2)])
+
+
+def training(
+    build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
+) -> dict:
+    return {"build": build, "x": x, "y": y, "compile": compile, **fit}
+
+
+STEPS_Y = random_rows(25, 6, 2, seed=2)
+TRAININGS: dict[str, dict[str, Any]] = {
+    "validation": training(validation_split=0.3, epochs=2),
+    "sample weights": training(sample_weight=WEIGHTS),
+    "a sum as loss": training(
+        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"])
+    ),
+    "added losses": training(layers_that_add_losses),
+    "masks": training(masked_sequences, IDS, STEPS_Y, compiled(metrics=["mae"])),
+    "clipped, with a large table": training(
+        large_table, IDS, compile=compiled(optimizer=lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1))
+    ),
+    "synchronized statistics": training(synchronized_statistics),
+    "several inputs and outputs": training(
+        two_outputs,
+        {"left": X, "right": X[::-1].copy()},
+        {"a": Y, "b": (Y > 0).astype("float32")},
+        compiled({"a": "mse", "b": "binary_crossentropy"}, loss_weights={"a": 1.0, "b": 0.3}, metrics={"b": ["auc"]}),
+    ),
+    "several steps in one": training(compile=compiled(steps_per_execution=2)),
+    "eagerly": training(compile=compiled(run_eagerly=True)),
+    "state of layers": training(counting),
+}
+FAMILIES = ("SGD", "Adam", "Adafactor", "Lamb", "Ftrl", "Muon")  # to an update, the others are like one of these
+OPTIMIZERS = {
+    name: training(
+        rising_model,
+        *rising_rows(),
+        compiled(optimizer=lambda name=name, arguments=arguments: getattr(keras.optimizers, name)(**arguments)),
+    )
+    for name, arguments in [*COMMON, *OTHERS[1:]]
+    if name in FAMILIES
+}
+
+
+def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:
+    """The numbers of several trainings, or an error; with `gpus` on so many devices of each worker."""
+    return {name: _train(name, gpus) for name in names}
+
+
+def _train(name: str, gpus: int | None) -> Numbers | str:
+    try:
+        return train(**{**TRAININGS, **OPTIMIZERS}[name], gpus=gpus)[1]
+    except Exception:
+        return traceback.format_exc()  # so that the other trainings are tested

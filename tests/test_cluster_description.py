@@ -1,0 +1,134 @@
+"""TF_CONFIG is read once, and what is not understood in it is refused; the launcher writes what is read."""
+
+import json
+import os
+
+import pytest
+
+import multigpu
+from multigpu.cluster import launch, start
+from multigpu.cluster.description import described, jobs_of
+
+TWO = {"worker": ["a:1", "b:2"]}
+
+
+def config(cluster=TWO, kind="worker", index=0, **environ):
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}), **environ}
+
+
+@pytest.mark.parametrize(
+    ("environ", "tasks", "number"),
+    [
+        (config(), ["/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"], 0),
+        (config(index=1), ["/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"], 1),
+        (
+            config({"worker": ["b:2"], "chief": ["a:1"]}, "worker", 0),
+            ["/job:chief/replica:0/task:0", "/job:worker/replica:0/task:0"],
+            1,
+        ),
+    ],
+)
+def test_workers_are_numbered_from_the_chief_on(environ, tasks, number):
+    cluster = described(environ)
+    assert (list(cluster.tasks), cluster.addresses, cluster.number) == (tasks, ("a:1", "b:2"), number)
+    assert cluster.is_chief == (number == 0)
+    assert jobs_of(cluster) == json.loads(environ["TF_CONFIG"])["cluster"]
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"TF_CONFIG": ""}, config({"worker": ["a:1"]}), config({**TWO, "evaluator": ["c:3"]}, "evaluator")]
+)
+def test_without_other_workers_there_is_no_cluster(environ):
+    assert described(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"TF_CONFIG": "{"}, r"Expected TF_CONFIG to name .* Received: TF_CONFIG='{', which is not understood"),
+        (config(index=2), r"the task 'worker' 2 is none of the cluster's\. Correct it, or unset TF_CONFIG"),
+        (config({**TWO, "ps": ["c:3"]}), r"with parameter servers"),
+        (config({"worker": ["a:1", "a:1"]}), r"with an address twice"),
+        (config(MULTIGPU_ANSWER_SECONDS="no"), r"Expected MULTIGPU_ANSWER_SECONDS to be a number .* Received: 'no'\."),
+    ],
+)
+def test_what_is_not_understood_is_refused(environ, message):
+    with pytest.raises(ValueError, match=message):
+        described(environ)
+
+
+def test_a_cluster_described_after_tensorflow_has_started_is_refused(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config()["TF_CONFIG"])
+    multigpu.available_gpus()
+    start.join()  # as the import does: too late, and silent until a model is made
+    with pytest.raises(
+        ValueError, match=r"Expected `import multigpu` before TensorFlow .* Received: TensorFlow started"
+    ):
+        start.check_joined()
+
+
+def test_this_process_has_joined_no_cluster():
+    assert start.joined() is None
+
+
+# The launcher ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_launcher_describes_what_is_read():
+    clusters = [described({"TF_CONFIG": text}) for text in launch.local_configs(3)]
+    assert [cluster.number for cluster in clusters] == [0, 1, 2]
+    assert len({cluster.addresses for cluster in clusters}) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts", "rank", "number", "addresses"),
+    [
+        ({}, ["a", "b"], 1, 1, ("a:2222", "b:2222")),
+        ({}, ["a", "a", "b:7"], 2, 2, ("a:2222", "a:2223", "b:7")),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, ["a", "b"], None, 1, ("a:2222", "b:2222")),
+        ({"PMI_RANK": "0"}, ["a", "b"], None, 0, ("a:2222", "b:2222")),
+    ],
+)
+def test_hosts_and_ranks_make_a_cluster(environ, hosts, rank, number, addresses):
+    cluster = described({"TF_CONFIG": launch.config_of(environ, hosts, rank)})
+    assert (cluster.number, cluster.addresses) == (number, addresses)
+
+
+def test_a_step_of_slurm_makes_a_cluster(monkeypatch):
+    step = {"STEP_NODELIST": "n[1-2]", "STEP_TASKS_PER_NODE": "2(x2)", "STEP_NUM_TASKS": "4", "PROCID": "2"}
+    for name, value in step.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    cluster = described({"TF_CONFIG": launch.config_of(os.environ, [], None)})
+    assert (cluster.number, cluster.addresses) == (2, ("n1:2222", "n1:2223", "n2:2222", "n2:2223"))
+
+
+def test_hosts_without_a_rank_are_refused():
+    with pytest.raises(ValueError, match=r"Expected `--processes N` .* Received: hosts=\['a', 'b'\], rank=None\."):
+        launch.config_of({}, ["a", "b"], None)
+
+
+def run(script, *words):
+    parser = launch.argparse.ArgumentParser()
+    launch.add_arguments(parser)
+    return launch.main(parser.parse_args([*words, str(script)]))
+
+
+def test_every_process_gets_its_own_description(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, pathlib\n"
+        "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+        f"pathlib.Path({str(tmp_path)!r}, f'was-{{index}}').touch()\n"
+    )
+    assert run(script, "--processes", "2") == 0
+    assert sorted(path.name for path in tmp_path.glob("was-*")) == ["was-0", "was-1"]
+
+
+def test_the_status_is_that_of_the_worker_that_failed_and_nobody_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LEFT_SECONDS", 0.1)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "time.sleep(600) if json.loads(os.environ['TF_CONFIG'])['task']['index'] else sys.exit(7)\n"
+    )
+    assert run(script, "--processes", "2") == 7

@@ -1,0 +1,106 @@
+"""Data, callbacks and loops on several workers: joint batches, joint decisions, one start."""
+
+import re
+
+import cluster_runs
+import numpy as np
+import pytest
+from equality import FLOAT32
+from workers import results
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    cluster_runs.write_files(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def workers(files):
+    """What each of two workers with one device gets, of every run."""
+    return results("cluster_runs", "all_runs", files)
+
+
+@pytest.fixture(scope="module")
+def one_device(files):
+    return cluster_runs.datasets(files, parallel=False)
+
+
+def assert_same(actual, expected):
+    # not the steps: where Keras on one device finds no more data, it has counted one more step already
+    assert actual["history"].keys() == expected["history"].keys()
+    for name, values in expected["history"].items():
+        np.testing.assert_allclose(actual["history"][name], values, err_msg=name, **FLOAT32)
+    for weight, other in zip(actual["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(weight, other, **FLOAT32)
+
+
+@pytest.mark.parametrize("kind", ["known length", "unknown length", "steps_per_epoch", "class weights", "files"])
+def test_data_that_all_have_make_the_joint_batches_of_one_device(workers, one_device, kind):
+    for worker in workers:
+        assert_same(worker["datasets"][kind], one_device[kind])
+
+
+def test_of_files_each_worker_reads_other_rows_and_all_together_every_row_once(files):
+    batches = cluster_runs.joint_of_files(files)
+    assert len(batches) == 4
+    rows = np.concatenate([x for x, _ in batches])
+    np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(cluster_runs.X, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["a dataset", "a dataset of unknown length", "a generator", "a PyDataset"])
+def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(workers, kind):
+    data = cluster_runs.given_in_turn(cluster_runs.joint_of_own_data())
+    expected = cluster_runs.trained(data, epochs=1 if kind == "a generator" else 2, parallel=False)
+    for worker in workers:
+        assert_same(worker["own_data"][kind], expected)
+        assert worker["own_data"][kind]["steps"] == 5 * len(expected["history"]["loss"])
+
+
+def test_callbacks_decide_alike_by_joint_logs(workers):
+    first, second = (worker["callbacks"]["monitored"] for worker in workers)
+    assert first["history"] == second["history"]
+    assert len(first["history"]["loss"]) == 4  # of 9: stopped early
+    assert first["history"]["learning_rate"][-1] < first["history"]["learning_rate"][0]
+
+
+def test_the_chief_alone_writes_files(workers):
+    assert [worker["callbacks"]["files"] for worker in workers] == [["0.csv", "0.keras"], []]
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("stopped at a batch", 3), ("stopped at an epoch", 8)])
+def test_when_one_worker_stops_all_stop_at_the_same_step(workers, kind, steps):
+    assert [worker["callbacks"][kind]["steps"] for worker in workers] == [steps, steps]
+
+
+def test_a_training_loop_of_ones_own_has_the_weights_of_one_device(workers):
+    expected = cluster_runs.loop(parallel=False)
+    for worker in workers:
+        for weight, other in zip(worker["loop"], expected, strict=True):
+            np.testing.assert_allclose(weight, other, **FLOAT32)
+
+
+def test_workers_draw_other_noise_and_keep_the_same_state(workers):
+    zeros = np.concatenate([worker["noise"]["zeros"] for worker in workers])
+    assert len({tuple(row) for row in zeros}) == 4  # every row of every worker has its own
+    for variable, other in zip(*(worker["noise"]["variables"] for worker in workers), strict=True):
+        np.testing.assert_array_equal(variable, other)
+
+
+def test_different_models_are_refused_on_all_workers_by_naming_what_differs(workers):
+    for worker in workers:
+        assert re.search(
+            r"Expected the same program on all workers. Received: variable 0 of the model: \S+/wide/kernel \(3, 5\) "
+            r"float32 trainable=True on worker 1 at 127.0.0.1:\d+, and \S+/wide/kernel \(3, 4\) .* on worker 0 at",
+            worker["start"],
+        )
+
+
+def test_all_begin_with_the_chiefs_weights_and_deal_rows_alike(workers):
+    chief, other = (worker["weights_alike"] for worker in workers)
+    assert not np.array_equal(chief["own"][0], other["own"][0])
+    for kind in ("begun", "trained"):
+        for weight, expected in zip(other[kind], chief[kind], strict=True):
+            np.testing.assert_array_equal(weight, expected)
+    np.testing.assert_array_equal(chief["begun"][0], chief["own"][0])
