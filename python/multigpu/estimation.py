@@ -12,6 +12,7 @@ from multigpu.devices import visible_devices
 from multigpu.estimates import DeviceEstimate, Estimate
 from multigpu.overview import traffic
 from multigpu.owners import owners_of
+from multigpu.parallel import ParallelModel
 from multigpu.parcels import Parcel, Types, make_parcels
 from multigpu.place_locate import num_bytes, stored_dtype
 from multigpu.plan import Plan, make_plan
@@ -68,7 +69,7 @@ def estimate(
         >>> multigpu.estimate(model, gpus=2, batch_size=64).weights
         4004000
     """
-    template = getattr(model, "template", model)
+    template = model.template if isinstance(model, ParallelModel) else model
     check_template(template)
     _check_batch_size(batch_size)
     plan = _plan(gpus, cpu_merge, cpu_relocation)

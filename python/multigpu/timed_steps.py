@@ -78,11 +78,14 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     optimizer = parallel.optimizer
     if not optimizer.built:
         parallel.make_train_function()  # which builds it
-    variables = _distinct([*parallel.variables, *parallel.metrics_variables, *optimizer.variables])
-    values = [(variable, np.array(storage(variable))) for variable in variables]
+    models = (parallel, parallel.template)
+    of_metrics = [variable for model in models for variable in model.metrics_variables]
+    values = [(v, np.array(storage(v))) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])]
     try:
         yield
     finally:
+        for model in models:
+            model.reset_metrics()  # some had no variables before
         for variable, value in values:
             storage(variable).assign(value)
 
