@@ -245,8 +245,8 @@ def test_names_of_a_script_stay_and_arguments_of_a_call_do_not():
 
 
 def test_the_examples_in_the_docstrings_run():
-    assert doctest.testmod(embedded_r).attempted == 4
-    assert doctest.testmod(embedded_r).failed == 0
+    done = doctest.testmod(embedded_r)
+    assert (done.failed, done.attempted) == (0, 4)
 
 
 def test_starting_again_does_nothing():

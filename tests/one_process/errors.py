@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 
 import keras
 import pytest
@@ -139,20 +140,23 @@ def test_an_interrupt_of_python_below_r_is_one_of_python_again():
 
 
 @pytest.mark.parametrize("code", ["repeat {}", "Sys.sleep(20)", "f()", "for (i in 1:1e9) f()"])
-def test_ctrl_c_ends_what_r_runs(code):
-    with interrupt_soon(), pytest.raises(KeyboardInterrupt):
-        run(code, f=lambda: time.sleep(0.01 if "for" in code else 20))
+def test_ctrl_c_ends_what_r_runs(code, tmp_path):
+    with interrupt_after(tmp_path / "started") as start, pytest.raises(KeyboardInterrupt):
+        run(start + code, f=lambda: time.sleep(0.01 if "for" in code else 100))
     assert run("1 + 1") == 2
 
 
-def test_ctrl_c_is_a_condition_in_r():
-    with interrupt_soon():
-        assert run("tryCatch(repeat {}, interrupt = function(i) 'caught')") == "caught"
+def test_ctrl_c_is_a_condition_in_r(tmp_path):
+    with interrupt_after(tmp_path / "started") as start:
+        assert run(f"tryCatch({{ {start} repeat {{}} }}, interrupt = function(i) 'caught')") == "caught"
 
 
-def interrupt_soon():
-    """Another process does it: while R runs, threads of this one wait."""
-    return subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -INT {os.getpid()}"])
+@contextmanager
+def interrupt_after(started):
+    """R code after which another process interrupts this one, whose threads have to wait while R runs."""
+    script = f"until [ -e '{started}' ]; do sleep 0.1; done; kill -INT {os.getpid()}"
+    with subprocess.Popen(["sh", "-c", script]):
+        yield f"file.create('{started}'); "
 
 
 def test_ctrl_c_stays_with_whoever_had_it_in_python():

@@ -1,7 +1,7 @@
 """R inside this Python process: one live model, used from both languages.
 
 R is started once, with the R package multigpu attached, and reticulate in it attaches to this very Python. So a Keras
-model is one object on both sides. Needs R, the R package, and rpy2: `pip install 'multigpu[r]'`.
+model is one object on both sides. Needs Linux, R, the R package, and rpy2: `pip install 'multigpu[r]'`.
 
 What crosses, in both directions:
 
@@ -15,6 +15,8 @@ What crosses, in both directions:
 | list, tuple; dict with text keys | list or vector; named list | each element crosses |
 
 An R vector without dimensions becomes an array of one dimension, for which R copies it once.
+
+What R has seen of Python's lives until R collects its garbage: `call("gc")` has it do so at once.
 
 While R runs, it holds Python's lock: other Python threads wait, as they do for any Python code, until R calls Python or
 is done. Only Python's main thread can call R.

@@ -26,7 +26,7 @@ def current() -> Request:
 
 
 class AsItIs:
-    """A value that R is to get as a Python object, without a copy."""
+    """A value that R is to get as a Python object, without a copy. R gives it back when it collects garbage."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

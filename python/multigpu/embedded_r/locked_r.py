@@ -8,6 +8,7 @@ ends. Through `ctypes.PyDLL` the lock is held from beginning to end, so that nei
 import ctypes
 import resource
 import threading
+from contextlib import suppress
 from typing import Any
 
 from multigpu.embedded_r.ctrl_c import CtrlC
@@ -16,6 +17,7 @@ ELSEWHERE = (
     "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "
     "{thread!r}. Let the main thread call it."
 )
+ASKS_PYTHON = "_ZN10reticulate9libpython17Py_AddPendingCallE"  # a variable of reticulate: what its timer calls
 
 
 class LockedR:
@@ -46,7 +48,7 @@ class LockedR:
     def end(self) -> None:
         """R's last steps. They give back the Python objects that R holds, so there has to be a Python."""
         self.evaluate("if (is.function(.GlobalEnv$.Last)) .GlobalEnv$.Last()")
-        reticulate = self.evaluate("getLoadedDLLs()$reticulate[['path']]")
+        reticulate = self.evaluate("c(getLoadedDLLs()$reticulate[['path']], '')")
         for step in ("R_RunExitFinalizers", "Rf_KillAllDevices", "R_CleanTempDir", "R_gc"):
             self._library[step]()
         self._library.Rf_endEmbeddedR(0)
@@ -57,10 +59,12 @@ class LockedR:
 
         The process may take longer than that to end, once there is no Python any more that could be asked.
         """
-        if reticulate is not None:
-            ask_python = "_ZN10reticulate9libpython17Py_AddPendingCallE"  # a variable: what it calls to ask Python
-            no_effect = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
-            ctypes.c_void_p.in_dll(ctypes.PyDLL(reticulate), ask_python).value = no_effect.value
+        if not reticulate:
+            return
+        no_effect = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+        with suppress(ValueError):  # not there in a version to come; the newer ones stop their timer by themselves
+            asks_python = ctypes.c_void_p.in_dll(ctypes.PyDLL(reticulate), ASKS_PYTHON)
+            asks_python.value = no_effect.value
 
     def _call_of(self, code: str) -> Any:
         """The call `eval(str2expression(code))`, twice protected from R's garbage collector."""

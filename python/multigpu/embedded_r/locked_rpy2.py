@@ -9,6 +9,8 @@ from typing import Any
 
 def lock_rpy2(openrlib: Any) -> None:
     """Has rpy2 hold Python's lock until Python ends."""
+    if isinstance(openrlib.rlib, LockedLibrary):
+        return
     unlocked = openrlib.rlib
     openrlib.rlib = LockedLibrary(unlocked, openrlib.ffi)
     atexit.register(setattr, openrlib, "rlib", unlocked)  # what rpy2 frees after that needs no functions of Python
