@@ -29,6 +29,8 @@ TITLES = {
     "balance": "Owners of Xception's weights on 8 devices",
     "transfers": "What travels in a step",
     "first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
+    "several_workers": "Several workers on one machine's loopback",
+    "kill_workers": "Workers killed or stopped at random steps, and training resumed",
     "large_array": "`fit` from R on an array of 1,000 × 224 × 224 × 3 doubles",
 }
 NOTES = """\

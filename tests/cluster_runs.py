@@ -1,5 +1,6 @@
 """What several workers do with data, callbacks and loops of their own; each function runs on every worker."""
 
+import functools
 import itertools
 import json
 import os
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from equality import dense_model, random_rows
 
-from multigpu import multi_gpu_model
+from multigpu import fed_batches, multi_gpu_model
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.sharded import sharded
 
@@ -42,7 +43,8 @@ def trained(x: Any, y: Any = None, parallel: bool = True, **fit: Any) -> dict[st
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
-        history = model.fit(x, y, verbose=0, shuffle=shuffle, **fit)
+        call = functools.partial(fed_batches.fit, model) if callable(x) else model.fit
+        history = call(x, y=y, verbose=0, shuffle=shuffle, **fit)
     return {"history": history.history, "weights": template.get_weights(), "steps": int(model.optimizer.iterations)}
 
 
@@ -117,6 +119,7 @@ def own_data() -> dict[str, Any]:
         "a dataset of unknown length": trained(unknown, epochs=2),
         "a generator": trained((batch for batch in batches_between(begin, end)), epochs=1),
         "a PyDataset": trained(Sequence(begin, end), epochs=2),
+        "a function": trained(iter(batches_between(begin, end)).__next__, steps_per_epoch=2),
     }
 
 

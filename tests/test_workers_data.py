@@ -58,6 +58,13 @@ def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(worker
         assert worker["own_data"][kind]["steps"] == 5 * len(expected["history"]["loss"])
 
 
+def test_functions_that_give_batches_such_as_those_of_r_are_each_workers_own(workers):
+    data = cluster_runs.given_in_turn(cluster_runs.joint_of_own_data()[:2])
+    expected = cluster_runs.trained(data, epochs=1, parallel=False)
+    for worker in workers:
+        assert_same(worker["own_data"]["a function"], expected)
+
+
 def test_callbacks_decide_alike_by_joint_logs(workers):
     first, second = (worker["callbacks"]["monitored"] for worker in workers)
     assert first["history"] == second["history"]
