@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from equality import dense_model, random_rows
 
+import multigpu
 from multigpu import fed_batches, multi_gpu_model
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.sharded import sharded
@@ -249,11 +251,26 @@ def noise() -> dict[str, Any]:
     return {"zeros": (outputs < 0).tolist(), "variables": [np.asarray(v) for v in template.variables]}
 
 
-def start() -> str:
-    """The error where workers have different models."""
-    template = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
+def start() -> dict[str, str]:
+    """The errors where workers have different models, versions or arrays, or data of unknown length."""
+    wide = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
+    model = multi_gpu_model(dense_model(), gpus=1)
+    model.compile("sgd", "mse", steps_per_execution=2)
+    rows = 20 + number()
+    messages = {
+        "model": error_of(lambda: multi_gpu_model(wide, gpus=1)),
+        "arrays": error_of(lambda: model.fit(X[:rows], Y[:rows], batch_size=8)),
+        "length": error_of(lambda: model.fit(unknown_length(), shuffle=False)),
+    }
+    version, multigpu.__version__ = multigpu.__version__, f"0.{number()}"
+    messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
+    multigpu.__version__ = version
+    return messages
+
+
+def error_of(work: Callable[[], Any]) -> str:
     try:
-        multi_gpu_model(template, gpus=1)
+        work()
     except ValueError as error:
         return str(error)
     return ""
