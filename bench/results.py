@@ -31,6 +31,8 @@ TITLES = {
     "first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
     "estimated_memory": "Memory that rows take in training, estimated and measured",
     "minigooglenet": "MiniGoogLeNet, the benchmark of a tutorial of 2017",
+    "several_workers": "Several workers on one machine's loopback",
+    "kill_workers": "Workers killed or stopped at random steps, and training resumed",
     "large_array": "`fit` from R on an array of 1,000 × 224 × 224 × 3 doubles",
 }
 NOTES = """\

@@ -151,7 +151,17 @@ def table(rows: list[dict]) -> str:
         lines.append(
             [row["work"], row["workers"], row["devices"], f"{row['ms']:.0f}", f"{row['ms'] / alone:.2f}", *shown]
         )
-    return markdown(head, lines)
+    return "\n\n".join(
+        [markdown(head, lines), *(_expected_of(work, rows) for work in dict.fromkeys(r["work"] for r in rows))]
+    )
+
+
+def _expected_of(work: str, rows: list[dict]) -> str:
+    alone = next(row for row in rows if (row["work"], row["workers"]) == (work, 1))
+    message = min(row["message ms"] for row in rows if row["message ms"])
+    known = f"{alone['ms']:.0f} ms alone, {alone['weights'] / 1e6:.2f} MB of weights, {message:.2f} ms per message"
+    title = f"{work}, with {known}: expected by the formula in [several-machines.md](../docs/several-machines.md)."
+    return f"{title}\n\n{expectations(alone['ms'], alone['weights'], message)}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """What several workers do with data, callbacks and loops of their own; each function runs on every worker."""
 
+import functools
 import itertools
 import json
 import os
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from equality import dense_model, random_rows
 
-from multigpu import multi_gpu_model
+import multigpu
+from multigpu import fed_batches, multi_gpu_model
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.sharded import sharded
 
@@ -42,7 +45,8 @@ def trained(x: Any, y: Any = None, parallel: bool = True, **fit: Any) -> dict[st
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
-        history = model.fit(x, y, verbose=0, shuffle=shuffle, **fit)
+        call = functools.partial(fed_batches.fit, model) if callable(x) else model.fit
+        history = call(x, y=y, verbose=0, shuffle=shuffle, **fit)
     return {"history": history.history, "weights": template.get_weights(), "steps": int(model.optimizer.iterations)}
 
 
@@ -117,6 +121,7 @@ def own_data() -> dict[str, Any]:
         "a dataset of unknown length": trained(unknown, epochs=2),
         "a generator": trained((batch for batch in batches_between(begin, end)), epochs=1),
         "a PyDataset": trained(Sequence(begin, end), epochs=2),
+        "a function": trained(iter(batches_between(begin, end)).__next__, steps_per_epoch=2),
     }
 
 
@@ -246,11 +251,26 @@ def noise() -> dict[str, Any]:
     return {"zeros": (outputs < 0).tolist(), "variables": [np.asarray(v) for v in template.variables]}
 
 
-def start() -> str:
-    """The error where workers have different models."""
-    template = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
+def start() -> dict[str, str]:
+    """The errors where workers have different models, versions or arrays, or data of unknown length."""
+    wide = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
+    model = multi_gpu_model(dense_model(), gpus=1)
+    model.compile("sgd", "mse", steps_per_execution=2)
+    rows = 20 + number()
+    messages = {
+        "model": error_of(lambda: multi_gpu_model(wide, gpus=1)),
+        "arrays": error_of(lambda: model.fit(X[:rows], Y[:rows], batch_size=8)),
+        "length": error_of(lambda: model.fit(unknown_length(), shuffle=False)),
+    }
+    version, multigpu.__version__ = multigpu.__version__, f"0.{number()}"
+    messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
+    multigpu.__version__ = version
+    return messages
+
+
+def error_of(work: Callable[[], Any]) -> str:
     try:
-        multi_gpu_model(template, gpus=1)
+        work()
     except ValueError as error:
         return str(error)
     return ""

@@ -58,6 +58,13 @@ def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(worker
         assert worker["own_data"][kind]["steps"] == 5 * len(expected["history"]["loss"])
 
 
+def test_functions_that_give_batches_such_as_those_of_r_are_each_workers_own(workers):
+    data = cluster_runs.given_in_turn(cluster_runs.joint_of_own_data()[:2])
+    expected = cluster_runs.trained(data, epochs=1, parallel=False)
+    for worker in workers:
+        assert_same(worker["own_data"]["a function"], expected)
+
+
 def test_callbacks_decide_alike_by_joint_logs(workers):
     first, second = (worker["callbacks"]["monitored"] for worker in workers)
     assert first["history"] == second["history"]
@@ -88,13 +95,20 @@ def test_workers_draw_other_noise_and_keep_the_same_state(workers):
         np.testing.assert_array_equal(variable, other)
 
 
-def test_different_models_are_refused_on_all_workers_by_naming_what_differs(workers):
+MESSAGES = {
+    "model": r"Expected the same program on all workers. Received: variable 0 of the model: \S+/wide/kernel \(3, 5\) "
+    r"float32 trainable=True on worker 1 at 127.0.0.1:\d+, and \S+/wide/kernel \(3, 4\) .* on worker 0 at .* Install",
+    "version": r"Received: multigpu: 0.1 on worker 1 at 127.0.0.1:\d+, and 0.0 on worker 0 at .* Install the",
+    "arrays": r"Expected the same arrays and the same `batch_size` on all .* Received: 2. rows in batches of 8 here, "
+    r"and 2. in batches of 8 on worker \d at .* Pass all rows everywhere; or",
+    "length": r"Expected data of known length .* Received: steps_per_execution=2 and .* Pass `steps_per_epoch`, or",
+}
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_what_differs_is_refused_on_all_workers_by_name(workers, kind):
     for worker in workers:
-        assert re.search(
-            r"Expected the same program on all workers. Received: variable 0 of the model: \S+/wide/kernel \(3, 5\) "
-            r"float32 trainable=True on worker 1 at 127.0.0.1:\d+, and \S+/wide/kernel \(3, 4\) .* on worker 0 at",
-            worker["start"],
-        )
+        assert re.search(MESSAGES[kind], worker["start"][kind], re.DOTALL), worker["start"][kind]
 
 
 def test_all_begin_with_the_chiefs_weights_and_deal_rows_alike(workers):

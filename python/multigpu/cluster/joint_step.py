@@ -72,7 +72,7 @@ class Talk:
 
     def wishes(self) -> bool:
         """Whether this worker wishes to stop."""
-        return bool(self._wish > 0)
+        return bool(self._wish.numpy() > 0)
 
     def forget(self) -> None:
         """A new training begins."""
@@ -81,11 +81,11 @@ class Talk:
 
     def anybody_has_more(self) -> bool:
         """Whether there will be another step, as of the last one."""
-        return bool(self._said[1] > 0)
+        return bool(self._said.numpy()[1] > 0)
 
     def anybody_wishes_to_stop(self) -> bool:
         """Whether some worker wished to stop, as of the last step."""
-        return bool(self._said[2] > 0)
+        return bool(self._said.numpy()[2] > 0)
 
 
 def unless_standing_by(
