@@ -74,7 +74,7 @@ def parcels(rows: list[dict]) -> plt.Figure:
         colors = [COLORS["multigpu" if row["parcel"] == "as shipped" else "one device"] for row in sizes]
         bars = axis.bar([_parcel_name(row) for row in sizes], [row[name] for row in sizes], color=colors)
         axis.bar_label(bars, [f"{row[name]:.3g}" for row in sizes], padding=2)
-        axis.set(title=title, yticks=[])
+        axis.set(title=title, yticks=[], xlabel="size of a parcel ÷ all weights")
         axis.margins(y=0.12)
         axis.spines["left"].set_visible(False)
     axes[0].axhline(72, color=COLORS["MirroredStrategy"], linestyle="--")
@@ -101,7 +101,7 @@ def minigooglenet(rows: list[dict]) -> plt.Figure:
 
 
 def _parcel_name(row: dict) -> str:
-    return f"parcels of\n{row['size']}" + (",\nas shipped" if row["parcel"] == "as shipped" else "")
+    return row["size"].removesuffix(" of all weights") + ("\nas shipped" if row["parcel"] == "as shipped" else "")
 
 
 PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
