@@ -23,7 +23,7 @@ def run(*arguments, **environment):
         **environment,
     }
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=environment)
     done.printed = (done.stdout + done.stderr)[-8000:]
     assert "Exception ignored" not in done.printed, done.printed  # as what fails when Python ends is
     return done

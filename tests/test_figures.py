@@ -23,7 +23,7 @@ def times(ours: float) -> dict:
 
 @pytest.mark.parametrize(
     ("ours", "cells"),
-    [(101.0, "1.01 | yes, and the aim"), (104.0, "1.04 | yes"), (126.0, "1.26 | no, off by 20.0%")],
+    [(101.0, "1.01 | yes, and the aim"), (104.0, "1.04 | yes"), (126.0, "1.26 | no, off by 20.00%")],
 )
 def test_a_figure_is_compared_with_its_targets(figures, ours, cells):
     table = figures.table(times(ours))
@@ -39,7 +39,7 @@ def test_what_was_not_measured_is_not_called_reached(figures):
 
 def test_a_reason_waits_until_all_that_it_is_read_from_is_measured(figures):
     measured = {"embedding": [{"way": "multigpu", "ms": {"small": 1.0, "large": 1.5}}]}
-    assert "| 1.5 | no, off by 25.0% |" in figures.table(measured)
+    assert "| 1.5 | no, off by 25.00% |" in figures.table(measured)
 
 
 def test_the_table_can_be_written_after_each_row_that_is_measured(figures):
@@ -55,4 +55,4 @@ def test_a_speed_up_has_to_be_at_least_its_target(figures):
         return {"speedup": [{"load": 0.1, "cores": 2, "ms": {"one device": 100.0, "multigpu": two}}]}
 
     assert "| 2 | yes, and the aim |" in figures.table(measured(50.0))
-    assert "| 1.25 | no, off by 30.6% |" in figures.table(measured(80.0))
+    assert "| 1.25 | no, off by 30.56% |" in figures.table(measured(80.0))
