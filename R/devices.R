@@ -125,5 +125,5 @@ check_parallel <- function(object) {
 
 # By `__class__`, and so by its classes in older versions of reticulate, a parallel model is what its template is.
 is_parallel <- function(object) {
-  identical(reticulate::import_builtins()$type(object)$`__name__`, "ParallelModel")
+  reticulate::import_builtins()$type(object)$`__name__` %in% c("ParallelModel", "JointModel") # of one machine, several
 }

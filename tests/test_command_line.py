@@ -37,7 +37,11 @@ def test_help_names_every_command_and_argument(words, capsys):
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith(f"usage: python -m multigpu {' '.join(words)}".rstrip())
-    expected = {"run": ["--simulate N", "script", "args", "exit code"], "devices": ["CUDA_VISIBLE_DEVICES"]}
+    expected = {
+        "run": ["--simulate N", "script", "args", "exit code"],
+        "launch": ["--processes N", "--hosts A,B", "--rank RANK", "script", "workers"],
+        "devices": ["CUDA_VISIBLE_DEVICES"],
+    }
     for word in expected[words[0]] if words else [*COMMANDS, "Train Keras models on several GPUs."]:
         assert word in out
 

@@ -1,5 +1,6 @@
 """`measure()` takes real steps, tells where their time goes, and leaves everything as it was."""
 
+import dataclasses
 import time
 
 import keras
@@ -9,6 +10,7 @@ from equality import dense_model, random_rows
 from keras import layers
 
 from multigpu import measure, multi_gpu_model
+from multigpu.cluster.description import Cluster
 from multigpu.measurement import told
 from multigpu.parallel import ParallelModel
 from multigpu.place_locate import locate
@@ -122,6 +124,12 @@ def test_what_cannot_be_measured_is_refused(parallel):
 
     assert refusal(dense_model(), X, Y) == (
         "Expected a parallel model. Received: Sequential. Make one with `multi_gpu_model(model)`."
+    )
+    joint = multi_gpu_model(dense_model(), gpus=2)
+    joint.plan = dataclasses.replace(joint.plan, cluster=Cluster(("a", "b"), ("a:1", "b:1"), 0))
+    assert refusal(joint, X, Y) == (
+        f"Expected a parallel model of one machine. Received: {joint.name!r}, which 2 workers train together. Measure "
+        "it without TF_CONFIG, on one of them."
     )
     uncompiled = multi_gpu_model(dense_model(), gpus=2)
     assert type(uncompiled) is ParallelModel

@@ -61,9 +61,14 @@ def measure(
 
 
 def _check(parallel: Any, steps: Any) -> None:
-    if type(parallel) is not ParallelModel:
+    if not issubclass(type(parallel), ParallelModel):  # by `isinstance()` it is what its template is
         raise ValueError(
             f"Expected a parallel model. Received: {type(parallel).__name__}. Make one with `multi_gpu_model(model)`."
+        )
+    if parallel.plan.cluster is not None:
+        raise ValueError(
+            f"Expected a parallel model of one machine. Received: {parallel.name!r}, which "
+            f"{parallel.plan.cluster.size} workers train together. Measure it without TF_CONFIG, on one of them."
         )
     if not parallel.compiled:
         raise ValueError(

@@ -8,6 +8,7 @@ script_of_a_worker <- c(
   "parallel_model <- multi_gpu_model(model, gpus = if (nzchar(Sys.getenv('TF_CONFIG'))) 1 else 2)",
   "parallel_model %>% compile('sgd', 'mse')",
   "history <- parallel_model %>% fit(x, x[, 1], batch_size = 16, epochs = 2, verbose = 0)",
+  "stopifnot(nrow(overview(parallel_model)) > 0)",
   "cat(sprintf('%s: %.5f\\n', format(parallel_model$plan$cluster), tail(history$metrics$loss, 1)))"
 )
 
@@ -20,7 +21,7 @@ test_that("two processes with TF_CONFIG train as one", {
     paste0("R_LIBS=", libs), "TESTTHAT=false", paste0("RETICULATE_PYTHON=", python),
     paste0("PYTHONPATH=", python_folder())
   )
-  command <- c("-m", "multigpu.cluster.launch", "--processes", "2", shQuote(file))
+  command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
   printed <- system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
   lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
   expect_length(lines, 2)
