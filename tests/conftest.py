@@ -5,7 +5,10 @@ With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests 
 """
 
 import os
+import signal
 
+# a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_VISIBLE_DEVICES": "-1"})
 
