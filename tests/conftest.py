@@ -7,8 +7,6 @@ With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests 
 import os
 import signal
 
-# a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
-signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_VISIBLE_DEVICES": "-1"})
 
@@ -18,6 +16,8 @@ import tensorflow as tf
 
 import multigpu
 
+# a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_devices("GPU"):
     pytest.exit("Expected a GPU, since MULTIGPU_DEVICES=gpu. Received a machine where TensorFlow sees none.", 1)
 # TensorFloat-32 keeps 10 bits of a factor: far from the tolerance of float32. Sums in another order stay within it,
