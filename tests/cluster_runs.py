@@ -31,7 +31,7 @@ def number() -> int:
 
 def all_runs(files: str) -> dict[str, Any]:
     """The results of every function below, by name."""
-    runs = (datasets, own_data, callbacks, loop, noise, start, weights_alike)
+    runs = (datasets, own_data, callbacks, loop, own_step, noise, start, weights_alike)
     return {run.__name__: run(files) if run is datasets else run() for run in runs}
 
 
@@ -242,6 +242,29 @@ def loop(parallel: bool = True) -> list[np.ndarray]:
     return template.get_weights()
 
 
+class OwnStep(keras.Model):
+    """Trains itself, and logs a number that is no metric: 0 and 1 on the two workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dense = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self._dense(x)
+
+    def train_step(self, data):
+        return {**super().train_step(data), "number": tf.constant(float(number()))}
+
+
+def own_step() -> dict[str, list[float]]:
+    """The history of a model that writes its training step itself."""
+    template = OwnStep()
+    template(X[:1])
+    model = multi_gpu_model(template, gpus=1)
+    model.compile("sgd", "mse")
+    return model.fit(X, Y, batch_size=8, epochs=2, verbose=0).history
+
+
 def noise() -> dict[str, Any]:
     """Dropout, and a state that is not of the joint batch: what workers agree on, and what they do not."""
     keras.utils.set_random_seed(0)
@@ -262,6 +285,10 @@ def start() -> dict[str, str]:
         "arrays": error_of(lambda: model.fit(X[:rows], Y[:rows], batch_size=8)),
         "length": error_of(lambda: model.fit(unknown_length(), shuffle=False)),
     }
+    own = tf.data.Options()
+    own.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    nothing_on_one = dataset().take(2 - 2 * number()).with_options(own)
+    messages["nothing"] = error_of(lambda: model.fit(nothing_on_one, shuffle=False))
     version, multigpu.__version__ = multigpu.__version__, f"0.{number()}"
     messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
     multigpu.__version__ = version

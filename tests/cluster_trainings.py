@@ -56,14 +56,6 @@ def two_outputs() -> keras.Model:
     return keras.Model({"left": left, "right": right}, outputs)
 
 
-class OwnStep(keras.Sequential):
-    """Trains itself, and logs a number that is no metric."""
-
-    def train_step(self, data):
-        result = super().train_step(data)
-        return {**result, "half": 0.5 * self.metrics[0].result()}
-
-
 class Counts(keras.layers.Layer):
     """Keeps a sum over rows, and a number of calls."""
 
@@ -91,6 +83,10 @@ STEPS_Y = random_rows(25, 6, 2, seed=2)
 TRAININGS: dict[str, dict[str, Any]] = {
     "validation": training(validation_split=0.3, epochs=2),
     "sample weights": training(sample_weight=WEIGHTS),
+    "a mean over sample weights as loss": training(
+        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")),
+        sample_weight=WEIGHTS,
+    ),
     "a sum as loss": training(
         compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"])
     ),

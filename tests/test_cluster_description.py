@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from equality import dense_model
 
 import multigpu
 from multigpu.cluster import launch, start
@@ -55,6 +56,14 @@ def test_without_other_workers_there_is_no_cluster(environ):
 def test_what_is_not_understood_is_refused(environ, message):
     with pytest.raises(ValueError, match=message):
         described(environ)
+
+
+def test_a_description_that_is_not_understood_is_refused_when_a_model_is_made_not_before(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    start.join()  # as the import does
+    assert len(multigpu.available_gpus()) == 8
+    with pytest.raises(ValueError, match=r"Received: TF_CONFIG='{', which is not understood"):
+        multigpu.multi_gpu_model(dense_model(), gpus=2)
 
 
 def test_a_cluster_described_after_tensorflow_has_started_is_refused(monkeypatch):

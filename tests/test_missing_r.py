@@ -1,12 +1,14 @@
 """What R in this process needs and is not there is named, with its cure. R is not started here."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import sys
 
 import pytest
 
-from multigpu.embedded_r import missing, run
+import multigpu
+from multigpu.embedded_r import RError, missing, run, session
 
 
 @pytest.fixture
@@ -87,3 +89,31 @@ def test_packages_of_r(reticulate, multigpu, message):
 def test_packages_of_r_that_will_do():
     for reticulate in ("1.28", "1.41.0", "1.46.0.9000", "2.0"):
         missing.check_packages(reticulate, "0.1.0", "0.1.0", "/r")
+
+
+class StandIn:
+    """An R that gives these replies in turn."""
+
+    def __init__(self, *replies):
+        self._replies = iter(replies)
+        self.ctrl_c = self
+
+    def evaluate(self, code):
+        return next(self._replies)
+
+    def shared_with_r(self):
+        return contextlib.nullcontext()
+
+
+def test_an_r_package_that_does_not_load(monkeypatch):
+    versions = f"1.41\n{multigpu.__version__}\n/library"
+    monkeypatch.setattr(missing, "check_r_and_rpy2", lambda: None)
+    monkeypatch.setattr(session, "_bare_r", lambda: StandIn(versions, None))
+    with pytest.raises(RError, match=r"^The R package multigpu does not load; what R printed tells why\.$"):
+        session.started_r.__wrapped__()
+
+
+def test_an_r_that_cannot_answer(monkeypatch):
+    monkeypatch.setattr(session, "started_r", lambda: StandIn(None))
+    with pytest.raises(RError, match=r"^R could not answer; what it printed tells why\.$"):
+        run("1")

@@ -156,6 +156,10 @@ answer["rates"] = [float(optimizer.learning_rate), float(keras.optimizers.Adadel
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse", ["mae"], sample_weight_mode=None)
 model.save("model.keras")
+try:
+    model.save("model", save_format="tf")
+except ValueError as error:
+    answer["format"] = str(error)
 answer["loaded"] = keras.models.load_model("model.keras").compiled
 def frozen_after(compiled):
     layer = keras.layers.Dense(1)
@@ -232,6 +236,13 @@ def test_optimizers_have_the_rates_of_keras_2(answer):
 
 def test_files_of_keras_3_are_loaded_compiled_as_before(answer):
     assert answer["loaded"]
+
+
+def test_a_format_that_ended_with_keras_2_is_refused(answer):
+    assert answer["format"] == (
+        "Expected `save_format` to be 'h5'. Received: 'tf', which ended with Keras 2. Use `model.export(path)` for a "
+        "SavedModel."
+    )
 
 
 def test_what_is_trained_is_settled_when_a_model_is_compiled(answer):

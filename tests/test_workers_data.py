@@ -88,6 +88,12 @@ def test_a_training_loop_of_ones_own_has_the_weights_of_one_device(workers):
             np.testing.assert_allclose(weight, other, **FLOAT32)
 
 
+def test_logs_of_a_step_of_ones_own_that_are_no_metrics_are_averaged(workers):
+    first, second = (worker["own_step"] for worker in workers)
+    assert first == second
+    assert first["number"] == [0.5, 0.5]
+
+
 def test_workers_draw_other_noise_and_keep_the_same_state(workers):
     zeros = np.concatenate([worker["noise"]["zeros"] for worker in workers])
     assert len({tuple(row) for row in zeros}) == 4  # every row of every worker has its own
@@ -101,6 +107,7 @@ MESSAGES = {
     "version": r"Received: multigpu: 0.1 on worker 1 at 127.0.0.1:\d+, and 0.0 on worker 0 at .* Install the",
     "arrays": r"Expected the same arrays and the same `batch_size` on all .* Received: 2. rows in batches of 8 here, "
     r"and 2. in batches of 8 on worker \d at .* Pass all rows everywhere; or",
+    "nothing": r"Expected data on all workers. Received: not one batch on worker 1 at \S+\. Use fewer workers",
     "length": r"Expected data of known length .* Received: steps_per_execution=2 and .* Pass `steps_per_epoch`, or",
 }
 

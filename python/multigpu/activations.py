@@ -14,23 +14,9 @@ VIEWS = {  # ops whose result is the memory of their input
     *("Const", "Shape", "ShapeN", "BroadcastGradientArgs", "NoOp"),
 }
 IN_PLACE = {  # ops that write over an input that nobody else reads any more
-    *(
-        "BiasAdd",
-        "Relu",
-        "Relu6",
-        "Elu",
-        "Selu",
-        "Tanh",
-        "Sigmoid",
-        "Softmax",
-        "LeakyRelu",
-        "AddV2",
-        "Add",
-        "Sub",
-        "Mul",
-    ),
-    *("RealDiv", "Neg", "Exp", "Log", "Square", "Sqrt", "Rsqrt", "Maximum", "Minimum", "Cast", "AddN", "SelectV2"),
-    *("ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "TanhGrad", "SigmoidGrad", "LeakyReluGrad"),
+    *("BiasAdd", "Relu", "Relu6", "Elu", "Selu", "Tanh", "Sigmoid", "Softmax", "LeakyRelu", "AddV2", "Add", "Sub"),
+    *("Mul", "RealDiv", "Neg", "Exp", "Log", "Square", "Sqrt", "Rsqrt", "Maximum", "Minimum", "Cast", "AddN"),
+    *("SelectV2", "ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "TanhGrad", "SigmoidGrad", "LeakyReluGrad"),
 }
 
 

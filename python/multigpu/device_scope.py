@@ -139,7 +139,7 @@ def _call_operation(device: str, original: Callable, operation: keras.Operation,
     return outputs
 
 
-def _build(_device: str, original: Callable, model: keras.Sequential, *args: Any, **kwargs: Any) -> Any:
+def _build(device: str, original: Callable, model: keras.Sequential, *args: Any, **kwargs: Any) -> Any:
     """A Sequential calls its layers to build itself: not these calls are placed, but that of the Sequential."""
     return original(model, *args, **kwargs)
 

@@ -36,7 +36,9 @@ class PlacedCall:
 
     def __getattr__(self, name: str) -> Any:
         """What else a layer is asked before it is called, such as which arguments it takes from the call around."""
-        return getattr(self.__dict__["_operation"], name)
+        if "_operation" not in self.__dict__:  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._operation, name)
 
     def _prepare_update(self) -> None:
         """Sees that weights are updated where they are, before the step that does so is traced."""

@@ -6,13 +6,13 @@ Keras asks `tf.distribute` for them, which knows nothing of these replicas and w
 import contextlib
 import functools
 import itertools
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
 from multigpu.cluster.workers import Workers
+from multigpu.collective import collective_sum
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -96,21 +96,7 @@ def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
 
     @tf.custom_gradient
     def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
-        return _collective_sum(value, devices), lambda upstream: all_reduce(upstream, devices)
+        total = collective_sum(value, len(devices), ",".join(devices), next(_instance_keys), TIMEOUT_SECONDS)
+        return total, lambda upstream: all_reduce(upstream, devices)
 
     return summed(x)
-
-
-def _collective_sum(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
-    # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
-    return tf.raw_ops.CollectiveReduce(
-        input=x,
-        group_size=len(devices),
-        group_key=zlib.crc32(",".join(devices).encode()) & 0x7FFFFFFF,
-        instance_key=next(_instance_keys),
-        merge_op="Add",
-        final_op="Id",
-        subdiv_offsets=[0],
-        communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
-        timeout_seconds=TIMEOUT_SECONDS,
-    )

@@ -2,10 +2,11 @@
 
 import itertools
 import weakref
-import zlib
 from dataclasses import dataclass, field
 
 import tensorflow as tf
+
+from multigpu.collective import collective_sum, number_of
 
 _occurrences: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # graph → label → how often
 
@@ -31,23 +32,8 @@ class Group:
             x: of the same shape and type everywhere.
             label: what is summed, and its shape if that changes from trace to trace; the same everywhere.
         """
-        # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
-        return tf.raw_ops.CollectiveReduce(
-            input=x,
-            group_size=self.size,
-            group_key=_number(self.name),
-            instance_key=_number(f"{self.name}|{label}|{_occurrence(label)}|{x.dtype.name}"),
-            merge_op="Add",
-            final_op="Id",
-            subdiv_offsets=[0],
-            communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
-            timeout_seconds=self.timeout_seconds,
-        )
-
-
-def _number(name: str) -> int:
-    """TensorFlow tells groups and sums apart by number: this one depends on the name alone."""
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+        instance = number_of(f"{self.name}|{label}|{_occurrence(label)}|{x.dtype.name}")
+        return collective_sum(x, self.size, self.name, instance, self.timeout_seconds)
 
 
 def _occurrence(label: str) -> int:

@@ -15,7 +15,10 @@ def join() -> None:
     when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but starts TensorFlow,
     and then devices can no longer be configured.
     """
-    cluster = described(os.environ)
+    try:
+        cluster = described(os.environ)
+    except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
+        return
     if cluster is None or joined() is not None:
         return
     this = context.context()
@@ -35,7 +38,11 @@ def joined() -> Cluster | None:
 
 
 def check_joined() -> None:
-    """Refuses to train alone where TF_CONFIG describes a cluster that could not be joined any more."""
+    """Refuses to train alone where TF_CONFIG is not understood, or describes a cluster that could not be joined.
+
+    Raises:
+        ValueError: the message says what was expected, what was received, and what to do.
+    """
     cluster = described(os.environ)
     if cluster is not None and joined() is None:
         raise ValueError(

@@ -28,9 +28,10 @@ def _saved_as_before(save: Callable) -> Callable:
     def saved(
         self: keras.Model, filepath: Any, overwrite: bool = True, include_optimizer: bool = True, **kwargs: Any
     ) -> None:
-        if kwargs.pop("save_format", "h5") not in ("h5", None):
+        save_format = kwargs.pop("save_format", None)
+        if save_format not in ("h5", None):
             raise ValueError(
-                "Expected `save_format` to be 'h5'. Received another, which ended with Keras 2. "
+                f"Expected `save_format` to be 'h5'. Received: {save_format!r}, which ended with Keras 2. "
                 "Use `model.export(path)` for a SavedModel."
             )
         if _is_named(filepath, ".keras") or kwargs.get("zipped") is not None:
