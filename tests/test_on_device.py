@@ -152,6 +152,17 @@ def test_weights_are_updated_where_they_are():
     assert set(roots) == {"CPU:0", "CPU:1"}  # those of the last layer, and of numbers
 
 
+def test_weights_of_a_model_of_ones_own_are_where_its_parts_run():
+    model = halves(multigpu.on_device)
+    model.compile(**adam())
+    model.fit(random_rows(22, 3), random_rows(22, 2), verbose=0)
+    for layer, device in ((model.first, "CPU:1"), (model.second, "CPU:2")):
+        assert {locate(variable) for variable in layer.variables} == {device}
+        slots = [slot for slot in model.optimizer.variables if layer.name in slot.path]
+        assert len(slots) == 4
+        assert {locate(slot) for slot in slots} == {device}
+
+
 def test_a_trained_model_is_moved_to_where_it_is_called():
     encoder = keras.Sequential([keras.Input((3,)), layers.Dense(4)])
     before = encoder.get_weights()

@@ -9,9 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.devices import short_name, visible_devices
-from multigpu.owners import move
-from multigpu.place_locate import stored_dtype
-from multigpu.placed_call import PlacedCall, check_unplaced, is_placed, is_symbolic, remember
+from multigpu.placed_call import PlacedCall, check_unplaced, is_symbolic, keep_weights, remember
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 
@@ -120,14 +118,15 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
         return _call_now(device, original, layer, args, kwargs)
     check_unplaced(layer)
     outputs = original(layer, *args, **kwargs)
-    if not is_placed(layer):
-        move([(variable, device) for variable in layer.variables if stored_dtype(variable).is_floating])
+    keep_weights(layer, device)
     remember(layer, device)
     return outputs
 
 
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call with values, as in a model of one's own: in a traced step, with its backward pass on the device too."""
+    if layer.built:
+        keep_weights(layer, device)
     if tf.executing_eagerly() or not layer.built:
         return original(layer, *args, **kwargs)
     return PlacedCall(layer, device)(*args, **kwargs)

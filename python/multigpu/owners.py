@@ -1,8 +1,9 @@
 """Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -56,16 +57,21 @@ def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -
     """Builds an optimizer that is not built yet, with its slots beside the weights.
 
     Keras would do so inside the trace of the first step, where TensorFlow puts all slots on one device. While one is
-    being traced, it is done in a thread of its own, in which none is.
+    being traced, it is done outside of it.
     """
     if optimizer.built or not weights:
         return
     if tf.executing_eagerly():
         _build(optimizer, weights)
         return
+    outside_of_functions(_build, optimizer, weights)
+
+
+def outside_of_functions(work: Callable[..., Any], *arguments: Any) -> None:
+    """Does something in a thread of its own, in which no function is being traced that forbids to make variables."""
     with ThreadPoolExecutor(1) as outside:  # where Keras' settings are those at its start
         outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
-        outside.submit(_build, optimizer, weights).result()
+        outside.submit(work, *arguments).result()
 
 
 def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from multigpu.call import SpreadCall
 from multigpu.follow import update_beside_weights
-from multigpu.owners import build_slots, models_with
+from multigpu.owners import build_slots, models_with, move, outside_of_functions
+from multigpu.place_locate import place, storage, stored_dtype
 from multigpu.plan import Plan
 from multigpu.replica import in_replica
 from multigpu.template import sublayers
@@ -58,6 +59,18 @@ class _OperationAsLayer(keras.Layer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The operation's result, without what Keras does around a layer."""
         return self._called(*args, **kwargs)
+
+
+def keep_weights(layer: keras.Layer, device: str) -> None:
+    """Has a device keep a layer's weights, if the layer is placed for the first time."""
+    if "kept_by" in layer.__dict__ or any(storage(variable) is None for variable in layer.variables):
+        return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
+    layer.__dict__["kept_by"] = device  # set so, Keras does not track it
+    weights = [variable for variable in layer.variables if stored_dtype(variable).is_floating]
+    if tf.executing_eagerly():
+        move([(variable, device) for variable in weights])
+    else:  # the step that is being traced is the first that reads them
+        outside_of_functions(place, weights, device)
 
 
 def remember(operation: keras.Operation, device: str) -> None:
