@@ -5,8 +5,9 @@ import itertools
 import json
 import os
 import tempfile
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,7 @@ def batches_between(begin: int, end: int) -> list[tuple[np.ndarray, np.ndarray]]
 def own_data() -> dict[str, Any]:
     """Every worker has other rows, and another number of batches."""
     begin, end = SHARES[number()]
-    off = tf.data.Options()
-    off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    off = _own()
     own = tf.data.Dataset.from_tensor_slices((X[begin:end], Y[begin:end])).batch(4).with_options(off)
     unknown = own.unbatch().filter(lambda x, y: x[0] > -2).batch(4).with_options(off)
     return {
@@ -195,6 +195,45 @@ class Dies(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if (number(), self._epoch, batch) == self._at:
             os.kill(os.getpid(), self._signal)
+
+
+class Elsewhere(keras.callbacks.Callback):
+    """Does something else for longer than the others wait, in the middle of an epoch, on one worker."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (number(), batch) == (self._worker, 1):
+            time.sleep(120)
+
+
+def absent(worker: int, where: str) -> None:
+    """A training to which one worker does not come: it is in a callback, or waits for its data."""
+    if where == "in a callback":
+        trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere(worker)])
+    else:
+        trained(slow(worker).with_options(_own()), epochs=1)
+
+
+def slow(worker: int) -> tf.data.Dataset:
+    """Batches of which, on one worker, the second takes its time."""
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield X[:8], Y[:8]
+        time.sleep(120 * (number() == worker))
+        yield X[8:16], Y[8:16]
+
+    signature = (tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2]))
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def _own() -> tf.data.Options:
+    """A dataset with these options is a worker's own."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
 
 
 def resumable(
@@ -285,14 +324,17 @@ def start() -> dict[str, str]:
         "arrays": error_of(lambda: model.fit(X[:rows], Y[:rows], batch_size=8)),
         "length": error_of(lambda: model.fit(unknown_length(), shuffle=False)),
     }
-    own = tf.data.Options()
-    own.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    nothing_on_one = dataset().take(2 - 2 * number()).with_options(own)
+    nothing_on_one = dataset().take(2 - 2 * number()).with_options(_own())
     messages["nothing"] = error_of(lambda: model.fit(nothing_on_one, shuffle=False))
     version, multigpu.__version__ = multigpu.__version__, f"0.{number()}"
     messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
     multigpu.__version__ = version
     return messages
+
+
+def other_devices() -> str:
+    """The error where one worker trains with two devices."""
+    return error_of(lambda: multi_gpu_model(dense_model(), gpus=1 + number()))
 
 
 def error_of(work: Callable[[], Any]) -> str:

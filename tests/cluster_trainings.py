@@ -49,6 +49,12 @@ def synchronized_statistics() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(x))
 
 
+def statistics_of_slices() -> keras.Model:
+    inputs = keras.Input((3,))
+    x = keras.layers.BatchNormalization()(keras.layers.Dense(4)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+
 def two_outputs() -> keras.Model:
     left, right = keras.Input((3,), name="left"), keras.Input((3,), name="right")
     x = keras.layers.Concatenate()([left, right])
@@ -106,15 +112,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "eagerly": training(compile=compiled(run_eagerly=True)),
     "state of layers": training(counting),
 }
-FAMILIES = ("SGD", "Adam", "Adafactor", "Lamb", "Ftrl", "Muon")  # to an update, the others are like one of these
+SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size
 OPTIMIZERS = {
-    name: training(
+    f"{name} {arguments}": training(
         rising_model,
         *rising_rows(),
         compiled(optimizer=lambda name=name, arguments=arguments: getattr(keras.optimizers, name)(**arguments)),
     )
-    for name, arguments in [*COMMON, *OTHERS[1:]]
-    if name in FAMILIES
+    for name, arguments in [*COMMON, *OTHERS]
 }
 
 
@@ -125,6 +130,6 @@ def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:
 
 def _train(name: str, gpus: int | None) -> Numbers | str:
     try:
-        return train(**{**TRAININGS, **OPTIMIZERS}[name], gpus=gpus)[1]
+        return train(**{**TRAININGS, **OPTIMIZERS, **SLICED}[name], gpus=gpus)[1]
     except Exception:
         return traceback.format_exc()  # so that the other trainings are tested

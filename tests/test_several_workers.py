@@ -1,35 +1,48 @@
 """Several workers, each with its own devices, have the numbers of one device on the joint batches."""
 
+import functools
+import re
+
 import pytest
-from cluster_trainings import OPTIMIZERS, TRAININGS, train_all
+from cluster_trainings import OPTIMIZERS, SLICED, TRAININGS, train_all
 from equality import FLOAT32, assert_same_numbers
 from workers import results
 
-BY_FOUR = ["synchronized statistics", "several inputs and outputs"]
+pytestmark = pytest.mark.xdist_group("several workers")  # so that the workers run once
+PLACES = [(2, 1), (2, 2), (4, 1), (4, 2)]  # workers, devices of each
 
 
-@pytest.fixture(scope="module")
-def by_two_with_two_devices():
-    return results("cluster_trainings", "train_all", [*TRAININGS, *OPTIMIZERS], 2, devices=2)
+@pytest.fixture(scope="module", params=PLACES, ids=lambda place: "{} workers with {} devices".format(*place))
+def workers(request):
+    processes, devices = request.param
+    names = [*TRAININGS, *OPTIMIZERS, *SLICED]
+    return results(
+        "cluster_trainings", "train_all", names, devices, processes=processes, devices=devices
+    ), request.param
 
 
-@pytest.fixture(scope="module")
-def by_four_with_one_device():
-    return results("cluster_trainings", "train_all", BY_FOUR, 1, processes=4)
+@functools.cache
+def one_process(name, gpus):
+    return train_all([name], gpus)[name]
 
 
-@pytest.mark.parametrize("name", [*TRAININGS, *OPTIMIZERS])  # with one device: `test_workers_data.py`
-def test_trainings_on_two_workers_with_two_devices(by_two_with_two_devices, name):
-    assert_numbers_of_one_device(by_two_with_two_devices, name)
+@pytest.mark.parametrize("name", [*TRAININGS, *OPTIMIZERS])
+def test_trainings_are_those_of_one_device(workers, name):
+    assert_numbers(workers[0], name, one_process(name, None))
 
 
-@pytest.mark.parametrize("name", BY_FOUR)
-def test_trainings_on_four_workers_of_which_some_stand_by(by_four_with_one_device, name):
-    assert_numbers_of_one_device(by_four_with_one_device, name)
+@pytest.mark.parametrize("name", SLICED)
+def test_statistics_of_slices_are_those_of_as_many_devices_of_one_process(workers, name):
+    numbers, (processes, devices) = workers
+    assert_numbers(numbers, name, one_process(name, processes * devices))
 
 
-def assert_numbers_of_one_device(workers, name):
-    one_device = train_all([name], None)[name]
+def assert_numbers(workers, name, expected):
     for worker in workers:
         assert not isinstance(worker[name], str), worker[name]
-        assert_same_numbers(worker[name], one_device, **FLOAT32)
+        assert_same_numbers(worker[name], expected, **FLOAT32)
+
+
+def test_workers_with_other_devices_are_refused_by_name():
+    for message in results("cluster_runs", "other_devices", devices=2):
+        assert re.search(r"Received: devices: CPU:0, CPU:1 on worker 1 at \S+, and CPU:0 on worker 0 at ", message)

@@ -1,5 +1,6 @@
 """A worker that is gone ends in an error on the others, which names it; training resumes on any number of workers."""
 
+import re
 import shutil
 import signal
 
@@ -9,6 +10,7 @@ from cluster_runs import resumable
 from equality import FLOAT32
 from workers import Started
 
+pytestmark = pytest.mark.xdist_group("workers that are lost")  # so that those of a fixture run once
 SOON = {"MULTIGPU_ANSWER_SECONDS": "6"}
 
 
@@ -40,6 +42,32 @@ def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
         assert started.exit_code(1) == 1
         assert "Received: no answer from worker 0 at 127.0.0.1:" in started.printed(1)
     assert_same_weights(resumable(str(backup), gpus=2), resumable(None, gpus=None))
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
+    for printed in ends_without("in a callback", absent, 3):
+        assert re.search(
+            rf"an answer from each, but worker {absent} at 127.0.0.1:\d+ did not arrive within 8 s", printed
+        )
+
+
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [(2, r"but worker 1 at \S+ did not arrive"), (3, r"but worker 1 at \S+ or worker 2 at \S+ did not arrive")],
+)
+def test_a_worker_that_waits_for_its_data_is_among_those_that_are_named(processes, message):
+    printed = ends_without("with its data", 1, processes)
+    assert re.search(f"WorkerLostError: Expected all {processes} workers to train together. .* {message}", printed[0])
+
+
+def ends_without(where: str, absent: int, processes: int) -> list[str]:
+    """What the workers that waited for an absent one have printed when they have ended."""
+    limits = {**SOON, "MULTIGPU_ARRIVE_SECONDS": "8"}
+    with Started("cluster_runs", "absent", absent, where, processes=processes, **limits) as started:
+        others = [number for number in range(processes) if number != absent]
+        assert [started.exit_code(number, 100) for number in others] == [1] * len(others)
+        return [started.printed(number) for number in others]
 
 
 def assert_same_weights(weights, others):

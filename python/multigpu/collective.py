@@ -4,6 +4,8 @@ import zlib
 
 import tensorflow as tf
 
+LARGEST = 0x7FFFFFFF  # of TensorFlow's numbers
+
 
 def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_seconds: float) -> tf.Tensor:
     """The sum of `x` over a group of devices, on each of them: the device scope around says which one this is.
@@ -19,7 +21,7 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
     return tf.raw_ops.CollectiveReduce(
         input=x,
         group_size=size,
-        group_key=number_of(group),
+        group_key=_groups.of(group),
         instance_key=instance,
         merge_op="Add",
         final_op="Id",
@@ -29,6 +31,25 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
     )
 
 
-def number_of(name: str) -> int:
-    """TensorFlow tells groups and sums apart by number: this one depends on the name alone."""
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+class Numbers:
+    """TensorFlow tells groups and sums apart by number: these depend on names alone, and no two names have the same.
+
+    Whoever sums together has to meet the names in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def of(self, name: str) -> int:
+        """The number of a name, from 0 to 2³¹ − 1."""
+        number = _hashed(name)
+        while self._names.setdefault(number, name) != name:
+            number = (number + 1) & LARGEST
+        return number
+
+
+def _hashed(name: str) -> int:
+    return zlib.crc32(name.encode()) & LARGEST
+
+
+_groups = Numbers()

@@ -1,6 +1,7 @@
-"""Lost workers: nobody waits for one that is gone, and the error names it."""
+"""Lost workers: nobody waits for one that is gone, or that does something else, and the error names it."""
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from tensorflow.python.eager import context  # there is no public way to ask whe
 from multigpu.cluster.description import Cluster
 
 ATTEMPTS = 3  # questions within `answer_seconds`
+SHOWN = 8  # workers that a message lists, at most
+ABSENT = "did not arrive"  # what a worker says of itself
 
 
 class WorkerLostError(RuntimeError):
@@ -24,18 +27,39 @@ def watch(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
+def expected(cluster: Cluster) -> Iterator[None]:
+    """A time in which the others wait for this worker whenever it does not wait for them, as in `named()`."""
+    before = _Absence.since
+    with named(cluster):
+        _Absence.since = time.monotonic()
+        try:
+            yield
+        finally:
+            _Absence.since = before and time.monotonic()
+
+
+@contextlib.contextmanager
 def named(cluster: Cluster | None) -> Iterator[None]:
     """Turns an error of a collective op into one that names the worker that is gone.
 
     Raises:
         WorkerLostError: a collective op failed, and a worker is to blame.
     """
+    before, _Absence.since = _Absence.since, None
     try:
         yield
     except tf.errors.OpError as error:
         if cluster is None or not _is_of_collective(error):
             raise
-        raise WorkerLostError(_message(cluster)) from error
+        raise WorkerLostError(_message(error.message, cluster)) from error
+    finally:
+        _Absence.since = before and time.monotonic()
+
+
+class _Absence:
+    """Since when this worker, expected by the others, has not been where they wait; None while it is."""
+
+    since: float | None = None
 
 
 def _is_of_collective(error: tf.errors.OpError) -> bool:
@@ -43,20 +67,31 @@ def _is_of_collective(error: tf.errors.OpError) -> bool:
     return isinstance(error, kinds) or "ollective" in error.message or "RecvBuf" in error.message
 
 
-def _message(cluster: Cluster) -> str:
-    lost = [thread.lost for thread in _watches() if thread.lost is not None]
-    lost = lost or [number for number in range(cluster.size) if number != cluster.number and _is_lost(number, cluster)]
-    if lost:
-        what = f"no answer from {', '.join(map(cluster.name, lost))}"
-    else:
-        what = (
-            f"an answer from each, but one of them did not arrive within {cluster.arrive_seconds:g} seconds: it does "
-            "something else than the others, or waits for its data"
-        )
+def _message(text: str, cluster: Cluster) -> str:
     return (
-        f"Expected all {cluster.size} workers to train together. Received: {what}. Restart all of them; with "
-        "`keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of workers. "
-        f"(This is {cluster.name(cluster.number)}.)"
+        f"Expected all {cluster.size} workers to train together. Received: {_received(text, cluster)}. Restart all of "
+        "them; with `keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of "
+        f"workers. (This is {cluster.name(cluster.number)}.)"
+    )
+
+
+def _received(text: str, cluster: Cluster) -> str:
+    """What is wrong: a worker is gone, or has said of itself that it was absent, or one of some must have been."""
+    others = [number for number in range(cluster.size) if number != cluster.number]
+    lost = [thread.lost for thread in _watches() if thread.lost is not None]
+    lost = lost or [number for number in others if _is_lost(number, cluster)]
+    if lost:
+        return f"no answer from {', '.join(map(cluster.name, lost))}"
+    absent = re.search(rf"worker \d+ at \S+ {ABSENT}", text)
+    if absent is not None:
+        what = absent.group()
+    elif len(others) <= SHOWN:
+        what = f"{' or '.join(map(cluster.name, others))} {ABSENT}"
+    else:
+        what = f"one of the {len(others)} others {ABSENT}"
+    return (
+        f"an answer from each, but {what} within {cluster.arrive_seconds:g} seconds: it does something else than the "
+        "others, or waits for its data"
     )
 
 
@@ -79,6 +114,9 @@ def _watches() -> "list[_Watch]":
 class _Watch(threading.Thread):
     """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed.
 
+    A worker that answers, but does not come to where the others wait, is noticed by its own watch: its sums end in an
+    error that names it, on the others too.
+
     Attributes:
         lost: the worker that did not answer.
     """
@@ -89,11 +127,19 @@ class _Watch(threading.Thread):
         self._cluster = cluster
 
     def run(self) -> None:
-        others = [number for number in range(self._cluster.size) if number != self._cluster.number]
+        cluster = self._cluster
+        others = [number for number in range(cluster.size) if number != cluster.number]
         while True:
+            since = _Absence.since
+            if since is not None and time.monotonic() - since > cluster.arrive_seconds:
+                _abort(f"{cluster.name(cluster.number)} {ABSENT}")
             for number in others:
-                if self.lost is None and _is_lost(number, self._cluster):
+                if self.lost is None and _is_lost(number, cluster):
                     self.lost = number
-                    what = f"no answer from {self._cluster.name(number)}"
-                    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
-            time.sleep(self._cluster.answer_seconds / ATTEMPTS)
+                    _abort(f"no answer from {cluster.name(number)}")
+            time.sleep(cluster.answer_seconds / ATTEMPTS)
+
+
+def _abort(what: str) -> None:
+    """Ends the waiting of this worker, and of those that wait for what it sends."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
