@@ -68,6 +68,8 @@ def table(rows: list[dict]) -> str:
     lines = []
     for which in ("SIGKILL", "SIGSTOP"):
         of_kind = [row for row in times if row["signal"] == which]
+        if not of_kind:  # in the first rows
+            continue
         seconds = [row["seconds"] for row in of_kind]
         lines.append(
             [
@@ -79,10 +81,12 @@ def table(rows: list[dict]) -> str:
             ]
         )
     head = ["signal", "times", "named by all others", "median s from start to the end of all others", "at most"]
-    ends = [f"{row['difference']:.1e}" for row in rows if "difference" in row]
-    return (
-        f"{markdown(head, lines)}\n\nLargest difference of a weight from a training without interruptions: {ends[-1]}."
-    )
+    ends = [
+        f"Largest difference of a weight from a training without interruptions: {row['difference']:.1e}."
+        for row in rows
+        if "difference" in row
+    ]
+    return "\n\n".join([markdown(head, lines), *ends])
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def parcels(rows: list[dict]) -> plt.Figure:
 
 
 def minigooglenet(rows: list[dict]) -> plt.Figure:
-    """Seconds per epoch as bars beside the published ones, and validation accuracy over the epochs."""
+    """Seconds per epoch as bars, and accuracies over the epochs, as lines."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     names = ["one device" if row["way"] == "one device" else f"{row['N']} devices" for row in rows]
     last = [row["seconds"][-1] for row in rows]
@@ -92,9 +92,10 @@ def minigooglenet(rows: list[dict]) -> plt.Figure:
     left.set(title="seconds of the last epoch", yticks=[], ylim=(0, 1.15 * max(last)))
     left.spines["left"].set_visible(False)
     for row, name in zip(rows, names, strict=True):
-        epochs = range(1, len(row["accuracy"]) + 1)
-        right.plot(epochs, row["accuracy"], "o-", color=COLORS[row["way"]], label=f"{name}, batch of {row['batch']}")
-    right.set(title=f"validation accuracy, {rows[0]['data']}", xlabel="epoch", ylim=(0, 1))
+        for (rows_of, accuracies), line in zip(row["accuracy"].items(), ("o-", "o:"), strict=True):
+            epochs, label = range(1, len(accuracies) + 1), f"{name}, batch of {row['batch']}, {rows_of}"
+            right.plot(epochs, accuracies, line, color=COLORS[row["way"]], label=label)
+    right.set(title=f"accuracy, {rows[0]['data']}", xlabel="epoch", ylim=(0, 1))
     right.xaxis.get_major_locator().set_params(integer=True)
     right.legend(frameon=False)
     return figure

@@ -2,8 +2,9 @@
 
 The bytes are counted by the kernel, in a network of the measurement's own that has nothing but a loopback; every packet
 of TCP counts, with its headers. The least that any all-reduce sends per worker is 2·(M−1)/M times the weights. Wall
-milliseconds per step are those of the chief, against one process that trains on as many devices with the same joint
-batch. Run it with `python bench/several_workers.py`.
+milliseconds per step are those of the chief, against one process that trains on two devices with the same joint batch,
+and against as many processes side by side, each with a worker's rows, that do not talk: what the machine takes for
+several processes is not the price of talking. Run it with `python bench/several_workers.py`.
 """
 
 import ctypes
@@ -27,6 +28,7 @@ import multigpu
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.launch import local_configs
 from multigpu.cluster.messages import tell_numbers
+from multigpu.cluster.start import joined
 from process import in_own_process, markdown
 from works import WORKS
 
@@ -37,11 +39,11 @@ LINKS = (1, 10, 100)  # Gbit/s
 PLACES = ((1, 2), (2, 1), (2, 2), (4, 1))  # workers, devices of each
 
 
-def measure(work: str, workers: int, devices: int) -> dict[str, float]:
-    """What the chief measures."""
+def measure(work: str, workers: int, devices: int, talk: bool = True) -> dict[str, float]:
+    """What the chief measures, or the first of several processes that do not talk."""
     enter_own_network()
-    command = [sys.executable, __file__, "--train", json.dumps([work, devices])]
-    configs = local_configs(workers) if workers > 1 else [""]
+    command = [sys.executable, __file__, "--train", json.dumps([work, devices, 1 if talk else workers])]
+    configs = local_configs(workers) if talk and workers > 1 else [""] * workers
     running = [
         subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, text=True)
         for config in configs
@@ -68,14 +70,18 @@ def bytes_sent() -> int:
     return int(line.split(":")[1].split()[8])
 
 
-def train(work: str, devices: int) -> dict[str, float]:
-    """Trains as one of the workers."""
+def train(work: str, devices: int, parts: int) -> dict[str, float]:
+    """Trains as one of the workers, or alone on one of so many parts of each batch."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     if devices > 1:
         multigpu.simulate_gpus(devices)
     chosen = WORKS[work]
-    model = chosen.compiled(multigpu.multi_gpu_model(chosen.build(), gpus=devices))
-    batches = chosen.batches()
+    cluster, model = joined(), chosen.build()
+    if cluster is not None or devices > 1:
+        model = multigpu.multi_gpu_model(model, gpus=devices)
+    model = chosen.compiled(model)
+    size = chosen.batch_size // parts
+    batches = chosen.batches().map(lambda x, y: (x[:size], y[:size])).cache()
     times: list[float] = []
     sent: list[float] = []
 
@@ -91,7 +97,7 @@ def train(work: str, devices: int) -> dict[str, float]:
     model.fit(batches, epochs=1 + ROUNDS * EPOCHS, verbose=0, callbacks=[Meter()])
     weights = sum(math.prod(weight.shape) * 4 for weight in model.trainable_variables)
     figures = {"ms": statistics.median(times[1:]), "sent": statistics.median(sent[1:]), "weights": weights}
-    return {**figures, "message ms": message_ms(model.plan.cluster)}
+    return {**figures, "message ms": message_ms(cluster)}
 
 
 def message_ms(cluster: Cluster | None) -> float:
@@ -125,8 +131,11 @@ def expectations(ms: float, weights: float, message: float) -> str:
 def rows() -> Iterator[dict]:
     for work in ("conv net", "MLP 4×1024"):
         for workers, devices in PLACES:
-            measured = in_own_process(__file__, work=work, workers=workers, devices=devices)
-            yield {"work": work, "workers": workers, "devices": devices, **measured}
+            place = {"work": work, "workers": workers, "devices": devices}
+            row = {**place, **in_own_process(__file__, **place)}
+            if workers > 1:
+                row["apart ms"] = in_own_process(__file__, **place, talk=False)["ms"]
+            yield row
 
 
 def table(rows: list[dict]) -> str:
@@ -136,6 +145,7 @@ def table(rows: list[dict]) -> str:
         "devices of each",
         "wall ms per step",
         "÷ one process",
+        "the same without talk",
         "MB sent per worker and step",
         "÷ 2·(M−1)/M·W",
         "ms per message",
@@ -145,15 +155,15 @@ def table(rows: list[dict]) -> str:
         alone = next(other["ms"] for other in rows if (other["work"], other["workers"]) == (row["work"], 1))
         least = 2 * (row["workers"] - 1) / row["workers"] * row["weights"]
         sent = row["sent"] / row["workers"]
-        shown = ["–", "–", "–"]
+        shown = ["–"] * 4
         if least:
-            shown = [f"{sent / 1e6:.2f}", f"{sent / least:.3f}", f"{row['message ms']:.2f}"]
+            message = f"{row['message ms']:.2f}"
+            shown = [f"{row['apart ms']:.0f}", f"{sent / 1e6:.2f}", f"{sent / least:.3f}", message]
         lines.append(
             [row["work"], row["workers"], row["devices"], f"{row['ms']:.0f}", f"{row['ms'] / alone:.2f}", *shown]
         )
-    return "\n\n".join(
-        [markdown(head, lines), *(_expected_of(work, rows) for work in dict.fromkeys(r["work"] for r in rows))]
-    )
+    works = dict.fromkeys(row["work"] for row in rows if row["message ms"])  # of which there are several workers yet
+    return "\n\n".join([markdown(head, lines), *(_expected_of(work, rows) for work in works)])
 
 
 def _expected_of(work: str, rows: list[dict]) -> str:

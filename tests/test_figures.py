@@ -12,7 +12,7 @@ import pytest
 def figures(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
     yield importlib.import_module("figures")
-    for name in ("figures", "first_step", "process", "ways", "works", "old_algorithm"):
+    for name in (path.stem for path in (Path(__file__).parents[1] / "bench").glob("*.py")):
         sys.modules.pop(name, None)
 
 
@@ -48,6 +48,14 @@ def test_the_table_can_be_written_after_each_row_that_is_measured(figures):
         for count in range(len(rows)):
             table = figures.table({**measured, benchmark: rows[:count]})
             assert len(table.split("\n\n")[0].splitlines()) == 2 + len(figures.FIGURES)
+
+
+def test_each_benchmark_has_a_table_after_each_row_that_is_measured(figures):
+    measured = json.loads((Path(figures.__file__).parent / "measured.json").read_text())["rows"]
+    for name, rows in measured.items():
+        benchmark = importlib.import_module(name)
+        for count in range(1, len(rows) + 1):
+            assert benchmark.table(rows[:count]).startswith("| ")
 
 
 def test_a_speed_up_has_to_be_at_least_its_target(figures):
