@@ -29,6 +29,7 @@ declare_python <- function() {
   }
   keras <<- reticulate::import("keras", delay_load = how_to_load("Keras"))
   tf <<- reticulate::import("tensorflow", delay_load = how_to_load("TensorFlow"))
+  setHook("reticulate.onPyInit", join_workers) # where another package starts Python
 }
 
 how_to_load <- function(piece) {
@@ -41,7 +42,7 @@ how_to_load <- function(piece) {
 }
 
 # Where TF_CONFIG names other machines, the Python side has to be there before the first model: see `start.py`.
-join_workers <- function() {
+join_workers <- function(...) {
   if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 

@@ -1,6 +1,5 @@
 """Several workers, each with its own devices, have the numbers of one device on the joint batches."""
 
-import functools
 import re
 
 import pytest
@@ -8,39 +7,47 @@ from cluster_trainings import OPTIMIZERS, SLICED, TRAININGS, train_all
 from equality import FLOAT32, assert_same_numbers
 from workers import results
 
-pytestmark = pytest.mark.xdist_group("several workers")  # so that the workers run once
-PLACES = [(2, 1), (2, 2), (4, 1), (4, 2)]  # workers, devices of each
+
+@pytest.mark.parametrize(
+    ("processes", "devices", "names"),
+    [
+        (2, 1, TRAININGS),
+        (2, 2, {**TRAININGS, **OPTIMIZERS}),
+        (4, 1, TRAININGS),
+        (4, 2, TRAININGS),
+    ],
+)
+def test_trainings_are_those_of_one_device(processes, devices, names):
+    """All in one test: workers take their time to start."""
+    together = [*names, *SLICED]
+    workers = results("cluster_trainings", "train_all", together, devices, processes=processes, devices=devices)
+    # statistics of slices are those of as many devices of one process
+    expected = {**train_all([*names], None), **train_all([*SLICED], processes * devices)}
+    differences = {
+        (name, number): difference(worker[name], expected[name])
+        for number, worker in enumerate(workers)
+        for name in together
+    }
+    assert not any(differences.values()), "\n\n".join(f"{where}: {what}" for where, what in differences.items() if what)
 
 
-@pytest.fixture(scope="module", params=PLACES, ids=lambda place: "{} workers with {} devices".format(*place))
-def workers(request):
-    processes, devices = request.param
-    names = [*TRAININGS, *OPTIMIZERS, *SLICED]
-    return results(
-        "cluster_trainings", "train_all", names, devices, processes=processes, devices=devices
-    ), request.param
+def difference(numbers, expected) -> str:
+    """What two trainings differ in, or the error in which one ended; empty where they are the same."""
+    for side in (numbers, expected):
+        if isinstance(side, str):
+            return side
+    try:
+        assert_same_numbers(numbers, expected, **FLOAT32)
+    except AssertionError as error:
+        return str(error) or repr(error)
+    return ""
 
 
-@functools.cache
-def one_process(name, gpus):
-    return train_all([name], gpus)[name]
-
-
-@pytest.mark.parametrize("name", [*TRAININGS, *OPTIMIZERS])
-def test_trainings_are_those_of_one_device(workers, name):
-    assert_numbers(workers[0], name, one_process(name, None))
-
-
-@pytest.mark.parametrize("name", SLICED)
-def test_statistics_of_slices_are_those_of_as_many_devices_of_one_process(workers, name):
-    numbers, (processes, devices) = workers
-    assert_numbers(numbers, name, one_process(name, processes * devices))
-
-
-def assert_numbers(workers, name, expected):
-    for worker in workers:
-        assert not isinstance(worker[name], str), worker[name]
-        assert_same_numbers(worker[name], expected, **FLOAT32)
+def test_a_difference_is_told():
+    numbers = train_all(["sample weights", "validation"], None)
+    assert not difference(numbers["validation"], numbers["validation"])
+    assert "only on one side" in difference(numbers["sample weights"], numbers["validation"])
+    assert "KeyError" in difference(numbers["validation"], train_all(["not known"], None)["not known"])
 
 
 def test_workers_with_other_devices_are_refused_by_name():

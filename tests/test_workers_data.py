@@ -8,8 +8,6 @@ import pytest
 from equality import FLOAT32
 from workers import results
 
-pytestmark = pytest.mark.xdist_group("data of workers")  # so that the workers run once
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

@@ -10,7 +10,6 @@ from cluster_runs import resumable
 from equality import FLOAT32
 from workers import Started
 
-pytestmark = pytest.mark.xdist_group("workers that are lost")  # so that those of a fixture run once
 SOON = {"MULTIGPU_ANSWER_SECONDS": "6"}
 
 

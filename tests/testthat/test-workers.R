@@ -12,9 +12,10 @@ script_of_a_worker <- c(
   "cat(sprintf('%s: %.5f\\n', format(parallel_model$plan$cluster), tail(history$metrics$loss, 1)))"
 )
 
-test_that("two processes with TF_CONFIG train as one", {
+# What two workers print that run these lines.
+run_two_workers <- function(lines) {
   file <- tempfile(fileext = ".R")
-  writeLines(script_of_a_worker, file)
+  writeLines(lines, file)
   python <- reticulate::py_config()$python
   libs <- paste(.libPaths(), collapse = .Platform$path.sep)
   env <- c(
@@ -23,11 +24,26 @@ test_that("two processes with TF_CONFIG train as one", {
   )
   command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
   printed <- system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
-  lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
+  sort(grep("^worker [01] of 2: ", printed, value = TRUE))
+}
+
+test_that("two processes with TF_CONFIG train as one", {
+  lines <- run_two_workers(script_of_a_worker)
   expect_length(lines, 2)
   losses <- sub(".*: ", "", lines)
   expect_equal(losses[1], losses[2])
 
   alone <- run_in_new_r(c("multigpu::simulate_gpus(2)", script_of_a_worker))
   expect_equal(losses[1], sub(".*: ", "", tail(alone, 1)))
+})
+
+test_that("a model that another package has built first is trained by both", {
+  built_by_another <- c(
+    "library(multigpu)",
+    "of_another <- reticulate::import('keras')",
+    "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
+    "parallel_model <- multi_gpu_model(model, gpus = 1)",
+    "cat(format(parallel_model$plan$cluster), ': joined\\n', sep = '')"
+  )
+  expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
 })
