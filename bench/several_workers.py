@@ -25,9 +25,9 @@ import keras
 import tensorflow as tf
 
 import multigpu
+from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.launch import local_configs
-from multigpu.cluster.messages import tell_numbers
 from multigpu.cluster.start import joined
 from process import in_own_process, markdown
 from works import WORKS
@@ -104,10 +104,16 @@ def message_ms(cluster: Cluster | None) -> float:
     """Milliseconds for each of the 2·(M−1) messages of a ring, which a sum of one number passes one after the other."""
     if cluster is None:
         return 0.0
-    times = []
+    group, times = Group(cluster.size, "messages one by one", cluster.wait_seconds), []
+
+    @tf.function
+    def summed(x: tf.Tensor) -> tf.Tensor:
+        with tf.device("CPU:0"):
+            return group.sum(x, "one number")
+
     for _ in range(100):
         begin = time.perf_counter()
-        tell_numbers([1.0], cluster)
+        summed(tf.constant([1.0]))
         times.append((time.perf_counter() - begin) * 1000)
     return statistics.median(times) / (2 * (cluster.size - 1))
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from multigpu.collective import Numbers, collective_sum
 
-CHUNK = 16  # numbers of 4 or 8 bytes
-LARGE = 64  # devices
+SHARE = 15  # numbers of 4 or 8 bytes
+FEW = 15  # devices
 _sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the function that is being traced → its sums
 
 
@@ -44,12 +44,11 @@ class Group:
 
         TensorFlow's ring sends a chunk from each device on. An error comes back to who waits to receive: where there
         are fewer chunks, the device before the absent one may only wait to send. A chunk is a little more than one
-        device's share, up to the next multiple of 64 bytes, so that of a share that is one number below that multiple
-        all devices have some. The last ones of more than `LARGE` go without.
+        device's share, up to the next multiple of 64 bytes, so that of `SHARE` numbers for each of `FEW` devices all
+        have some. More devices would pass too many messages for it.
         """
-        share = CHUNK * (min(self.size, LARGE) // CHUNK + 1) - 1
         flat = tf.reshape(x, [-1])
-        missing = max(0, share * self.size - flat.shape[0])
+        missing = max(0, SHARE * self.size - flat.shape[0]) if self.size <= FEW else 0
         return tf.reshape(self.sum(tf.pad(flat, [[0, missing]]), label)[: flat.shape[0]], x.shape)
 
 
