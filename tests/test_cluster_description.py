@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import tensorflow as tf
 from equality import dense_model
 
 import multigpu
@@ -71,9 +72,50 @@ def test_a_cluster_described_after_tensorflow_has_started_is_refused(monkeypatch
     multigpu.available_gpus()
     start.join()  # as the import does: too late, and silent until a model is made
     with pytest.raises(
-        ValueError, match=r"Expected `import multigpu` before TensorFlow .* Received: TensorFlow started"
+        ValueError, match=r"Expected to join before TensorFlow .* TF_CONFIG describes 2 .* Received: TensorFlow started"
     ):
         start.check_joined()
+
+
+def resolver(jobs=TWO, kind="worker", index=1):
+    spec = tf.train.ClusterSpec(jobs)
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=kind, task_id=index)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            resolver(),
+            r"since the resolver finds 2 workers: .* Received: TensorFlow started first, on worker 1 of 2\. Call",
+        ),
+        (
+            resolver(kind="", index=None),
+            r"knows which task .* SimpleClusterResolver with task_type='' and task_id=None\.",
+        ),
+        (resolver({**TWO, "ps": ["c:3"]}), r"with parameter servers"),
+    ],
+)
+def test_what_a_resolver_finds_is_refused_where_it_cannot_be_joined(found, message):
+    multigpu.available_gpus()
+    with pytest.raises(ValueError, match=message):
+        multigpu.join_cluster(found)
+
+
+def test_a_resolver_that_finds_one_worker_changes_nothing():
+    multigpu.join_cluster(resolver({"worker": ["a:1"]}, index=0))
+    assert start.joined() is None
+
+
+def test_a_cluster_that_was_joined_is_joined_once_more(monkeypatch):
+    monkeypatch.setattr(start, "joined", lambda: described(config(index=1)))
+    multigpu.join_cluster(resolver())
+
+
+def test_another_cluster_than_the_one_that_was_joined_is_refused(monkeypatch):
+    monkeypatch.setattr(start, "joined", lambda: described(config({"worker": ["c:3", "d:4"]})))
+    with pytest.raises(ValueError, match=r"Expected one cluster\. Received: worker 1 of 2, with a:1, b:2, and before"):
+        multigpu.join_cluster(resolver())
 
 
 def test_this_process_has_joined_no_cluster():

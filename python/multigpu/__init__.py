@@ -1,6 +1,6 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
-from multigpu.cluster.start import join
+from multigpu.cluster.start import join, join_cluster
 from multigpu.device_scope import on_device
 from multigpu.devices import available_gpus, simulate_gpus
 from multigpu.estimation import estimate
@@ -17,6 +17,7 @@ __all__ = [
     "bring_home",
     "clean_parallel_hdf5",
     "estimate",
+    "join_cluster",
     "load_model_hdf5",
     "load_model_weights_hdf5",
     "measure",

@@ -47,3 +47,15 @@ test_that("a model that another package has built first is trained by both", {
   )
   expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
 })
+
+resolver_of <- function(...) {
+  spec <- tf$train$ClusterSpec(reticulate::dict(worker = list(...)))
+  tf$distribute$cluster_resolver$SimpleClusterResolver(spec, task_type = "worker", task_id = 0L)
+}
+
+test_that("a resolver that finds one worker changes nothing, and one that finds more comes too late here", {
+  expect_null(join_cluster(resolver_of("a:1")))
+  available_gpus()
+  tf$ones(1L)
+  expect_error(join_cluster(resolver_of("a:1", "b:2")), "TensorFlow started first, on worker 0 of 2")
+})

@@ -1,5 +1,6 @@
 """Joining the cluster: TensorFlow's collective ops, set up before TensorFlow starts."""
 
+import json
 import os
 
 import tensorflow as tf
@@ -19,11 +20,62 @@ def join() -> None:
         cluster = described(os.environ)
     except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
         return
-    if cluster is None or joined() is not None:
+    if cluster is not None and joined() is None and not _started():  # `check_joined` says so where it is too late
+        _listen(cluster)
+
+
+def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
+    """Joins the workers that one of TensorFlow's cluster resolvers finds, as TF_CONFIG does by itself.
+
+    Args:
+        resolver: of a scheduler or a cloud, for instance
+            `tf.distribute.cluster_resolver.SlurmClusterResolver()` under `srun`. It has to know which task this
+            process is: give those that do not `task_type` and `task_id`.
+
+    Raises:
+        ValueError: TensorFlow has already used a device; or the resolver does not say which task this is; or there
+            are parameter servers; or this process has joined other workers. Where the resolver finds this process
+            alone, nothing happens.
+
+    Examples:
+        >>> import multigpu
+        >>> import tensorflow as tf
+        >>> spec = tf.train.ClusterSpec({"worker": ["10.0.0.1:2222"]})
+        >>> simple = tf.distribute.cluster_resolver.SimpleClusterResolver
+        >>> multigpu.join_cluster(simple(spec, task_type="worker", task_id=0))  # one worker: nothing changes
+    """
+    cluster = described({**os.environ, "TF_CONFIG": _config_of(resolver)})
+    before = joined()
+    if cluster is None or cluster == before:
         return
+    if before is not None:
+        raise ValueError(
+            f"Expected one cluster. Received: {cluster}, with {', '.join(cluster.addresses)}, and before "
+            f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both."
+        )
+    if _started():
+        raise _too_late(cluster, "the resolver finds", "Call `multigpu.join_cluster()`")
+    _listen(cluster)
+
+
+def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
+    spec = resolver.cluster_spec()  # some know their task only after this
+    if not resolver.task_type or resolver.task_id is None:
+        raise ValueError(
+            "Expected a resolver that knows which task this process is. Received: "
+            f"{type(resolver).__name__} with task_type={resolver.task_type!r} and task_id={resolver.task_id!r}. "
+            "Give it both, for instance `resolver.task_type, resolver.task_id = 'worker', 0` for the first worker."
+        )
+    task = {"type": resolver.task_type, "index": resolver.task_id}
+    return json.dumps({"cluster": {job: spec.job_tasks(job) for job in spec.jobs}, "task": task})
+
+
+def _started() -> bool:
+    return context.context()._context_handle is not None
+
+
+def _listen(cluster: Cluster) -> None:
     this = context.context()
-    if this._context_handle is not None:  # TensorFlow has started: `check_joined` says so when a model is made
-        return
     this.configure_collective_ops(
         collective_leader=cluster.tasks[0],
         scoped_allocator_enabled_ops=(),
@@ -45,11 +97,14 @@ def check_joined() -> None:
     """
     cluster = described(os.environ)
     if cluster is not None and joined() is None:
-        raise ValueError(
-            f"Expected `import multigpu` before TensorFlow uses a device, since TF_CONFIG describes {cluster.size} "
-            f"workers: TensorFlow opens its port when it starts. Received: TensorFlow started first, on {cluster}. "
-            "Import multigpu, with TF_CONFIG set, at the top of the script."
-        )
+        raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
+
+
+def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
+    return ValueError(
+        f"Expected to join before TensorFlow uses a device, since {known} {cluster.size} workers: TensorFlow opens "
+        f"its port when it starts. Received: TensorFlow started first, on {cluster}. {cure} at the top of the script."
+    )
 
 
 class _Server:
