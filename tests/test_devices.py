@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from multigpu import available_gpus, simulate_gpus
 from multigpu.devices import short_name, visible_devices
@@ -96,3 +97,19 @@ def test_a_bad_number_of_devices_is_refused(n):
 )
 def test_a_device_has_one_short_name(name, short):
     assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense:x:y:z", 3, "GPU:*", "/job:other/task:3/device:CPU:0", "/replica:1/device:CPU:0"]
+)
+def test_a_name_that_means_no_one_device_is_none(name):
+    with pytest.raises(ValueError, match=r"not the name of a device.*: ['3]"):
+        short_name(name)
+
+
+def test_several_gpus_are_not_split(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [object()] * 2)
+    with pytest.raises(
+        ValueError, match=r"Expected one GPU or none to simulate 3 GPUs.* 2 GPUs. Use these, `multi_gpu_m"
+    ):
+        simulate_gpus(3)

@@ -345,3 +345,28 @@ def test_an_output_of_open_length_is_taken(build):
     parallel = multi_gpu_model(model, gpus=2)
     x = np.ones((5, 7, 3), "float32")
     np.testing.assert_allclose(parallel.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-6)
+
+
+# A call, and the class ----------------------------------------------------------------------------------------------
+
+
+def test_a_call_without_rows():
+    parallel = multi_gpu_model(OwnCall(), gpus=2)
+    with pytest.raises(ValueError, match=r"Expected a batch: at least one input tensor with rows\. Received: args=\("):
+        parallel(tf.constant(1.0))
+
+
+class OwnCall(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.scale = self.add_weight(shape=())
+        self.built = True
+
+    def call(self, x):
+        return x * self.scale
+
+
+def test_the_class_of_a_parallel_model_is_not_assigned():
+    parallel = multi_gpu_model(dense(), gpus=2)
+    with pytest.raises(AttributeError, match="Expected `__class__` to stay as it is"):
+        parallel.__class__ = keras.Model

@@ -13,8 +13,8 @@ import pytest
 from old_files import OLD
 from twins import dense_net
 
-from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
-from multigpu.files import untrusted
+from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5, save_model_weights_hdf5
+from multigpu.files import loading, untrusted
 from multigpu.files.untrusted import RefusedFile, clean_copy
 
 
@@ -189,6 +189,56 @@ def test_a_truncated_file_is_refused(part, tmp_path):
     content = (tmp_path / "m.h5").read_bytes()
     (tmp_path / "m.h5").write_bytes(content[: int(part * len(content))])
     with pytest.raises(RefusedFile, match="truncated file"):
+        load_model_hdf5(tmp_path / "m.h5")
+
+
+def test_a_file_that_needs_other_filters_is_refused(tmp_path):
+    def filtered(file):
+        def make(group, name):
+            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            properties.set_chunk((5, 8))
+            properties.set_filter(32001, h5py.h5z.FLAG_OPTIONAL)  # Blosc, which would be loaded from a plugin
+            space, kind = h5py.h5s.create_simple((5, 8)), h5py.h5t.NATIVE_FLOAT
+            made = h5py.h5d.create(group.require_group("sequential/dense").id, b"kernel", kind, space, properties)
+            h5py.Dataset(made)[...] = np.ones((5, 8))
+
+        swap(file, make)
+
+    with pytest.raises(RefusedFile, match=r"needs the HDF5 filters \[32001\]\. Ask whoever made it for a plain file"):
+        load_model_hdf5(spoiled(tmp_path / "m.h5", filtered))
+
+
+def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, monkeypatch):
+    model = dense_net()
+    model.save(tmp_path / "m.keras")
+    monkeypatch.setattr(loading, "MAX_UNFOLDING", 0)
+    monkeypatch.setattr(loading, "SPARE_BYTES", 0)
+    with pytest.raises(RefusedFile, match="a zip archive that unfolds to many times its size"):
+        load_model_weights_hdf5(model, tmp_path / "m.keras")
+
+
+def test_weights_that_cannot_be_found_are_told(tmp_path):
+    model = dense_net()
+    model.save_weights(tmp_path / "m.weights.h5")
+    with pytest.raises(
+        RefusedFile, match=r"format of Keras 3, which has no names of layers\. Leave out `by_name=True`"
+    ):
+        load_model_weights_hdf5(model, tmp_path / "m.weights.h5", by_name=True)
+    with h5py.File(tmp_path / "empty.h5", "w") as file:
+        file["other"] = np.ones(3)
+    with pytest.raises(RefusedFile, match="in which no weights are listed"):
+        load_model_weights_hdf5(model, tmp_path / "empty.h5")
+    save_model_weights_hdf5(model, tmp_path / "listed.h5")
+    with h5py.File(tmp_path / "listed.h5", "r+") as file:
+        del file[file.attrs["layer_names"][0]]
+    with pytest.raises(ValueError, match="Expected the layers that the file lists to be in it"):
+        load_model_weights_hdf5(model, tmp_path / "listed.h5")
+
+
+def test_a_python_that_does_not_start_is_told(tmp_path, monkeypatch):
+    whole_model(tmp_path / "m.h5")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="Expected Python to start a process of its own, to read the file in"):
         load_model_hdf5(tmp_path / "m.h5")
 
 

@@ -115,7 +115,7 @@ def short_name(device: str) -> str:
     """
     try:
         spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not the name of a device: {device!r}") from error
     here = (spec.job in (None, "localhost") and not spec.task) or (spec.job, spec.task) == _here()
     here = here and not spec.replica
