@@ -69,6 +69,14 @@ def ends_without(where: str, absent: int, processes: int) -> list[str]:
         return [started.printed(number) for number in others]
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_worker_that_never_starts_is_named(missing):
+    with Started("cluster_runs", "resumable", None, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
+        started.kill(missing)
+        assert started.exit_code(1 - missing, 200) == 1
+        assert f"Received: no answer from worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
+
+
 def assert_same_weights(weights, others):
     for weight, other in zip(weights, others, strict=True):
         np.testing.assert_allclose(weight, other, **FLOAT32)

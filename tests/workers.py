@@ -58,6 +58,10 @@ class Started:
         self._printed[number] = self._processes[number].communicate(timeout=seconds)[0]
         return self._processes[number].returncode
 
+    def kill(self, number: int) -> None:
+        """Ends a worker, wherever it is."""
+        self._processes[number].kill()
+
     def printed(self, number: int) -> str:
         """What a worker that has ended wrote to stdout and stderr."""
         return self._printed[number]
