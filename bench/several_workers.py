@@ -105,7 +105,7 @@ def message_ms(cluster: Cluster | None) -> float:
     """Milliseconds for each of the 2·(M−1) messages of a ring, which a sum of one number passes one after the other."""
     if cluster is None:
         return 0.0
-    group, times = Group(cluster.size, "messages one by one", cluster.wait_seconds), []
+    group, times = Group(cluster.size, "messages one by one", cluster.arrive_seconds), []
 
     @tf.function
     def summed(x: tf.Tensor) -> tf.Tensor:

@@ -210,7 +210,11 @@ class Elsewhere(keras.callbacks.Callback):
 
 
 def absent(worker: int, where: str) -> None:
-    """A training to which one worker does not come: it is in a callback, or waits for its data."""
+    """A training to which one worker does not come: its model is not made, it is in a callback, or waits for data."""
+    if where == "before its model":
+        multigpu.available_gpus()
+        tf.constant(1)  # it listens
+        time.sleep(120 * (number() == worker))
     if where == "in a callback":
         trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere(worker)])
     else:

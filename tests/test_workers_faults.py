@@ -47,7 +47,7 @@ def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
 def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
     for printed in ends_without("in a callback", absent, 3):
         assert re.search(
-            rf"an answer from each, but worker {absent} at 127.0.0.1:\d+ did not arrive within 8 s", printed
+            rf"Received: .*worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed
         )
 
 
@@ -58,6 +58,11 @@ def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
 def test_a_worker_that_waits_for_its_data_is_among_those_that_are_named(processes, message):
     printed = ends_without("with its data", 1, processes)
     assert re.search(f"WorkerLostError: Expected all {processes} workers to train together. .* {message}", printed[0])
+
+
+def test_a_worker_that_never_makes_its_model_is_named():
+    (printed,) = ends_without("before its model", 0, 2)
+    assert re.search(r"an answer from each, but worker 0 at \S+ did not arrive within 8 seconds", printed)
 
 
 def ends_without(where: str, absent: int, processes: int) -> list[str]:
@@ -74,7 +79,7 @@ def test_a_worker_that_never_starts_is_named(missing):
     with Started("cluster_runs", "resumable", None, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
         started.kill(missing)
         assert started.exit_code(1 - missing, 200) == 1
-        assert f"Received: no answer from worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
+        assert f"Received: nobody listens as worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
 
 
 def assert_same_weights(weights, others):

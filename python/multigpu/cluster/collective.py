@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from multigpu.collective import Numbers, collective_sum
 
-SHARE = 15  # numbers of 4 or 8 bytes
-FEW = 15  # devices
 _sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the function that is being traced → its sums
 
 
@@ -38,18 +36,6 @@ class Group:
         return collective_sum(
             x, self.size, self.name, sums.number(self.name, label, x.dtype.name), self.timeout_seconds
         )
-
-    def sum_heard_by_all(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum of few numbers at which a device that is absent is heard of by all that wait.
-
-        TensorFlow's ring sends a chunk from each device on. An error comes back to who waits to receive: where there
-        are fewer chunks, the device before the absent one may only wait to send. A chunk is a little more than one
-        device's share, up to the next multiple of 64 bytes, so that of `SHARE` numbers for each of `FEW` devices all
-        have some. More devices would pass too many messages for it.
-        """
-        flat = tf.reshape(x, [-1])
-        missing = max(0, SHARE * self.size - flat.shape[0]) if self.size <= FEW else 0
-        return tf.reshape(self.sum(tf.pad(flat, [[0, missing]]), label)[: flat.shape[0]], x.shape)
 
 
 class _Sums:

@@ -37,11 +37,6 @@ class Cluster:
         return len(self.tasks)
 
     @property
-    def wait_seconds(self) -> float:
-        """How long a sum waits: a worker that does not arrive has time to say so itself."""
-        return self.arrive_seconds + self.answer_seconds
-
-    @property
     def is_chief(self) -> bool:
         """Whether this is the worker that prints and writes files, and whose weights all begin with."""
         return self.number == 0

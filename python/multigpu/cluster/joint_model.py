@@ -9,12 +9,13 @@ import keras
 import tensorflow as tf
 
 from multigpu.array_batches import Rows, released, validated_apart
+from multigpu.cluster.absence import expected
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.divisors import joint_divisors
 from multigpu.cluster.joint_batches import JointBatches, joint_batches
 from multigpu.cluster.joint_logs import joint_logs
 from multigpu.cluster.joint_step import Part, Step, Talk, unless_standing_by
-from multigpu.cluster.lost import expected, named
+from multigpu.cluster.lost import named
 from multigpu.cluster.together import callbacks_of
 from multigpu.parallel import ParallelModel, by_name
 from multigpu.plan import Plan
@@ -110,7 +111,7 @@ class JointModel(ParallelModel):
         """A verb that all workers call."""
         self._in_verb, before = True, self._in_verb
         try:
-            with expected(self._cluster), released() as keep:
+            with named(self._cluster), expected(), released() as keep:
                 yield keep
         finally:
             self._in_verb = before

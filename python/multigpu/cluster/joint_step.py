@@ -62,9 +62,9 @@ class Talk:
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum of a few numbers over the workers."""
-        group = Group(self._cluster.size, f"{self._cluster.size} of steps", self._cluster.wait_seconds)
+        group = Group(self._cluster.size, f"{self._cluster.size} of steps", self._cluster.arrive_seconds)
         with tf.device("CPU:0"):
-            return group.sum_heard_by_all(x, label)
+            return group.sum(x, label)
 
     def wish_to_stop(self) -> None:
         """Will be said in the next step."""

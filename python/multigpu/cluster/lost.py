@@ -1,41 +1,71 @@
-"""Lost workers: nobody waits for one that is gone, or that does something else, and the error names it."""
+"""Lost workers: nobody waits for one that is gone, and the error names it."""
 
 import contextlib
-import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
 
+from multigpu.cluster.absence import arrived, listens, seconds_elsewhere
 from multigpu.cluster.description import Cluster
 
 ATTEMPTS = 3  # questions within `answer_seconds`
 SHOWN = 8  # workers that a message lists, at most
-ABSENT = "did not arrive"  # what a worker says of itself
 
 
 class WorkerLostError(RuntimeError):
     """A worker is gone, or did not come to where the others waited for it."""
 
 
-def watch(cluster: Cluster) -> None:
-    """Asks the other workers, all the time, whether they are alive; ends this one's waiting when one is not."""
+def wait_for_all(cluster: Cluster) -> None:
+    """Waits until every other worker listens.
+
+    TensorFlow would wait as well, but a process that asks it then whether a worker is alive that never was may crash.
+
+    Raises:
+        WorkerLostError: one of them does not listen within `arrive_seconds`.
+    """
+    ends = time.monotonic() + cluster.arrive_seconds
+    missing = [number for number in range(cluster.size) if number != cluster.number]
+    while missing := [number for number in missing if not listens(cluster.addresses[number])]:
+        if time.monotonic() > ends:
+            raise WorkerLostError(_message(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster))
+        time.sleep(0.2)
+
+
+def watch(cluster: Cluster, ports: Sequence[int]) -> None:
+    """Asks the other workers, all the time, whether they are alive; ends this one's waiting when one is not.
+
+    Args:
+        cluster: the workers.
+        ports: where each of them says for how long it has been elsewhere.
+    """
     if not _watches():
-        _Watch(cluster).start()
+        _Watch(cluster, ports).start()
 
 
 @contextlib.contextmanager
-def expected(cluster: Cluster) -> Iterator[None]:
-    """A time in which the others wait for this worker whenever it does not wait for them, as in `named()`."""
-    before = _Absence.since
-    with named(cluster):
-        _Absence.since = time.monotonic()
-        try:
-            yield
-        finally:
-            _Absence.since = before and time.monotonic()
+def limited(cluster: Cluster) -> Iterator[None]:
+    """Ends the wait for a worker that does not arrive within `arrive_seconds`.
+
+    An op's own limit does so as well. But while it still looks for the members of its group, which is in its first
+    sum, TensorFlow then forgets what it has asked the chief, and may crash when an answer comes.
+    """
+    what = f"one of the workers did not arrive within {cluster.arrive_seconds:g} seconds"
+    timer = threading.Timer(cluster.arrive_seconds, _abort, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _abort(what: str) -> None:
+    """Ends the sums of this worker, now and later, and those of the workers that receive from it."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
 
 
 @contextlib.contextmanager
@@ -45,21 +75,13 @@ def named(cluster: Cluster | None) -> Iterator[None]:
     Raises:
         WorkerLostError: a collective op failed, and a worker is to blame.
     """
-    before, _Absence.since = _Absence.since, None
     try:
-        yield
+        with arrived():
+            yield
     except tf.errors.OpError as error:
         if cluster is None or not _is_of_collective(error):
             raise
-        raise WorkerLostError(_message(error.message, cluster)) from error
-    finally:
-        _Absence.since = before and time.monotonic()
-
-
-class _Absence:
-    """Since when this worker, expected by the others, has not been where they wait; None while it is."""
-
-    since: float | None = None
+        raise WorkerLostError(_message(_found(cluster), cluster)) from error
 
 
 def _is_of_collective(error: tf.errors.OpError) -> bool:
@@ -67,32 +89,38 @@ def _is_of_collective(error: tf.errors.OpError) -> bool:
     return isinstance(error, kinds) or "ollective" in error.message or "RecvBuf" in error.message
 
 
-def _message(text: str, cluster: Cluster) -> str:
+def _message(received: str, cluster: Cluster) -> str:
     return (
-        f"Expected all {cluster.size} workers to train together. Received: {_received(text, cluster)}. Restart all of "
-        "them; with `keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of "
-        f"workers. (This is {cluster.name(cluster.number)}.)"
+        f"Expected all {cluster.size} workers to train together. Received: {received}. Restart all of them; with "
+        "`keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of workers. "
+        f"(This is {cluster.name(cluster.number)}.)"
     )
 
 
-def _received(text: str, cluster: Cluster) -> str:
-    """What is wrong: a worker is gone, or has said of itself that it was absent, or one of some must have been."""
+def _found(cluster: Cluster) -> str:
+    """What is wrong: a worker is gone, or says that it has been elsewhere for long, or one of some must have been."""
     others = [number for number in range(cluster.size) if number != cluster.number]
+    absent = _absent(others, cluster)
     lost = [thread.lost for thread in _watches() if thread.lost is not None]
-    lost = lost or [number for number in others if _is_lost(number, cluster)]
-    if lost:
-        return f"no answer from {', '.join(map(cluster.name, lost))}"
-    absent = re.search(rf"worker \d+ at \S+ {ABSENT}", text)
-    if absent is not None:
-        what = absent.group()
-    elif len(others) <= SHOWN:
-        what = f"{' or '.join(map(cluster.name, others))} {ABSENT}"
-    else:
-        what = f"one of the {len(others)} others {ABSENT}"
+    lost = lost or [number for number in others if number not in absent and _is_lost(number, cluster)]
+    facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
+    facts += [f"{cluster.name(number)} does something else, for {absent[number]:.0f} seconds now" for number in absent]
+    if facts:
+        return "; ".join(facts)
+    who = " or ".join(map(cluster.name, others)) if len(others) <= SHOWN else f"one of the {len(others)} others"
     return (
-        f"an answer from each, but {what} within {cluster.arrive_seconds:g} seconds: it does something else than the "
-        "others, or waits for its data"
+        f"an answer from each, but {who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something "
+        "else than the others, or waits for its data"
     )
+
+
+def _absent(others: Sequence[int], cluster: Cluster) -> dict[int, float]:
+    """Seconds of those that have been elsewhere for long."""
+    ports = next((thread.ports for thread in _watches()), None)
+    if ports is None:
+        return {}
+    told = {number: seconds_elsewhere(cluster.addresses[number], ports[number]) for number in others}
+    return {number: seconds for number, seconds in told.items() if seconds and seconds > cluster.arrive_seconds / 2}
 
 
 def _is_lost(number: int, cluster: Cluster) -> bool:
@@ -114,32 +142,22 @@ def _watches() -> "list[_Watch]":
 class _Watch(threading.Thread):
     """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed.
 
-    A worker that answers, but does not come to where the others wait, is noticed by its own watch: its sums end in an
-    error that names it, on the others too.
-
     Attributes:
+        ports: where each worker says for how long it has been elsewhere.
         lost: the worker that did not answer.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, ports: Sequence[int]) -> None:
         super().__init__(name="multigpu-watch", daemon=True)
+        self.ports = ports
         self.lost: int | None = None
         self._cluster = cluster
 
     def run(self) -> None:
-        cluster = self._cluster
-        others = [number for number in range(cluster.size) if number != cluster.number]
+        others = [number for number in range(self._cluster.size) if number != self._cluster.number]
         while True:
-            since = _Absence.since
-            if since is not None and time.monotonic() - since > cluster.arrive_seconds:
-                _abort(f"{cluster.name(cluster.number)} {ABSENT}")
             for number in others:
-                if self.lost is None and _is_lost(number, cluster):
+                if self.lost is None and _is_lost(number, self._cluster):
                     self.lost = number
-                    _abort(f"no answer from {cluster.name(number)}")
-            time.sleep(cluster.answer_seconds / ATTEMPTS)
-
-
-def _abort(what: str) -> None:
-    """Ends the waiting of this worker, and of those that wait for what it sends."""
-    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
+                    _abort(f"no answer from {self._cluster.name(number)}")
+            time.sleep(self._cluster.answer_seconds / ATTEMPTS)
