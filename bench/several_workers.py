@@ -4,8 +4,7 @@ The bytes are counted by the kernel, in a network of the measurement's own that 
 of TCP counts, with its headers. The least that any all-reduce sends per worker is 2·(M−1)/M times the weights. Wall
 milliseconds per step are those of the chief, against one process that trains on two devices with the same joint batch,
 and against as many processes side by side, each with a worker's rows, that do not talk: what the machine takes for
-several processes is not the price of talking. Each time is the median of three, with the least and the largest, since
-this depends on what else the machine does. Run it with `python bench/several_workers.py`.
+several processes is not the price of talking. Run it with `python bench/several_workers.py`.
 """
 
 import ctypes
@@ -34,8 +33,8 @@ from process import in_own_process, markdown
 from works import WORKS
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-EPOCHS = 4  # that count
-TURNS = 3  # each in new processes, with and without talk in turn
+ROUNDS = 3
+EPOCHS = 2  # in a round
 LINKS = (1, 10, 100)  # Gbit/s
 PLACES = ((1, 2), (2, 1), (2, 2), (4, 1))  # workers, devices of each
 
@@ -95,7 +94,7 @@ def train(work: str, devices: int, parts: int) -> dict[str, float]:
                 times.append((time.perf_counter() - self.begin[0]) / chosen.steps * 1000)
                 sent.append((bytes_sent() - self.begin[1]) / chosen.steps)
 
-    model.fit(batches, epochs=1 + EPOCHS, verbose=0, callbacks=[Meter()])
+    model.fit(batches, epochs=1 + ROUNDS * EPOCHS, verbose=0, callbacks=[Meter()])
     weights = sum(math.prod(weight.shape) * 4 for weight in model.trainable_variables)
     figures = {"ms": statistics.median(times[1:]), "sent": statistics.median(sent[1:]), "weights": weights}
     return {**figures, "message ms": message_ms(cluster)}
@@ -139,18 +138,10 @@ def rows() -> Iterator[dict]:
     for work in ("conv net", "MLP 4×1024"):
         for workers, devices in PLACES:
             place = {"work": work, "workers": workers, "devices": devices}
-            together, apart = [], []
-            for _ in range(TURNS):
-                together.append(in_own_process(__file__, **place))
-                if workers > 1:
-                    apart.append(in_own_process(__file__, **place, talk=False)["ms"])
-            row = {key: statistics.median(each[key] for each in together) for key in together[0]}
-            yield {**place, **row, "range ms": _range([each["ms"] for each in together]), "apart ms": _range(apart)}
-
-
-def _range(values: list[float]) -> list[float]:
-    """The least, the median, and the largest."""
-    return [min(values), statistics.median(values), max(values)] if values else []
+            row = {**place, **in_own_process(__file__, **place)}
+            if workers > 1:
+                row["apart ms"] = in_own_process(__file__, **place, talk=False)["ms"]
+            yield row
 
 
 def table(rows: list[dict]) -> str:
@@ -161,50 +152,24 @@ def table(rows: list[dict]) -> str:
         "wall ms per step",
         "÷ one process",
         "the same without talk",
-        "by the formula",
         "MB sent per worker and step",
         "÷ 2·(M−1)/M·W",
         "ms per message",
     ]
-    lines, reached = [], reached_here(rows)
+    lines = []
     for row in rows:
         alone = next(other["ms"] for other in rows if (other["work"], other["workers"]) == (row["work"], 1))
         least = 2 * (row["workers"] - 1) / row["workers"] * row["weights"]
         sent = row["sent"] / row["workers"]
-        shown = ["–"] * 5
+        shown = ["–"] * 4
         if least:
-            expected = f"{_expected(row, rows, reached):.0f}" if reached else "–"
             message = f"{row['message ms']:.2f}"
-            shown = [_shown(row["apart ms"]), expected, f"{sent / 1e6:.2f}", f"{sent / least:.3f}", message]
+            shown = [f"{row['apart ms']:.0f}", f"{sent / 1e6:.2f}", f"{sent / least:.3f}", message]
         lines.append(
-            [row["work"], row["workers"], row["devices"], _shown(row["range ms"]), f"{row['ms'] / alone:.2f}", *shown]
+            [row["work"], row["workers"], row["devices"], f"{row['ms']:.0f}", f"{row['ms'] / alone:.2f}", *shown]
         )
     works = dict.fromkeys(row["work"] for row in rows if row["message ms"])  # of which there are several workers yet
-    loopback = (
-        [f"The loopback, as the MLP shows it with two workers of one device: {reached * 8 / 1e9:.1f} Gbit/s."]
-        if reached
-        else []
-    )
-    return "\n\n".join([markdown(head, lines), *loopback, *(_expected_of(work, rows) for work in works)])
-
-
-def reached_here(rows: list[dict]) -> float | None:
-    """Bytes per second, from what talk takes in the largest model with two workers of one device, once measured."""
-    for row in rows:
-        if (row["work"], row["workers"], row["devices"]) == ("MLP 4×1024", 2, 1):
-            return row["weights"] / (row["ms"] - _expected(row, rows, math.inf)) * 1000
-    return None
-
-
-def _expected(row: dict, rows: list[dict], bytes_per_second: float) -> float:
-    """Milliseconds by the formula, from the same without talk."""
-    message = min(other["message ms"] for other in rows if other["message ms"])
-    return expected_ms(row["apart ms"][1], row["weights"], message, row["workers"], bytes_per_second)
-
-
-def _shown(times: list[float]) -> str:
-    least, median, largest = times
-    return f"{median:.0f} ({least:.0f} to {largest:.0f})"
+    return "\n\n".join([markdown(head, lines), *(_expected_of(work, rows) for work in works)])
 
 
 def _expected_of(work: str, rows: list[dict]) -> str:

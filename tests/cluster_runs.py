@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -210,27 +210,12 @@ class Elsewhere(keras.callbacks.Callback):
 
 
 def absent(worker: int, where: str) -> None:
-    """A training to which one worker does not come: its model is not made, it is in a callback, or waits for data."""
+    """A training to which one worker does not come: its model is not made, or it is in a callback."""
     if where == "before its model":
         multigpu.available_gpus()
         tf.constant(1)  # it listens
         time.sleep(120 * (number() == worker))
-    if where == "in a callback":
-        trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere(worker)])
-    else:
-        trained(slow(worker).with_options(_own()), epochs=1)
-
-
-def slow(worker: int) -> tf.data.Dataset:
-    """Batches of which, on one worker, the second takes its time."""
-
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        yield X[:8], Y[:8]
-        time.sleep(120 * (number() == worker))
-        yield X[8:16], Y[8:16]
-
-    signature = (tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2]))
-    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+    trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere(worker)])
 
 
 def _own() -> tf.data.Options:

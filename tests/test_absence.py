@@ -22,12 +22,15 @@ def test_seconds_count_from_when_it_left_the_others(asked, monkeypatch):
         now = time.monotonic()
         monkeypatch.setattr(absence.time, "monotonic", lambda: now + 70)
         assert asked() == pytest.approx(70, abs=1)
+        assert absence.seconds_here() == 0
         with absence.arrived():
             assert asked() == 0
+            monkeypatch.setattr(absence.time, "monotonic", lambda: now + 75)
+            assert absence.seconds_here() == 5
         assert asked() == 0  # it has just left
-        monkeypatch.setattr(absence.time, "monotonic", lambda: now + 100)
+        monkeypatch.setattr(absence.time, "monotonic", lambda: now + 105)
         assert asked() == pytest.approx(30, abs=1)
-    assert asked() == 0
+    assert asked() == absence.seconds_here() == 0
 
 
 def test_nothing_is_known_of_a_closed_port():
@@ -36,3 +39,8 @@ def test_nothing_is_known_of_a_closed_port():
 
 def test_the_port_is_one_for_all_models():
     assert absence.answer_on_port() == absence.answer_on_port()
+
+
+def test_within_a_verb_that_waits_itself_a_worker_is_elsewhere_not_here():
+    with absence.arrived(), absence.expected():
+        assert absence.seconds_here() == 0

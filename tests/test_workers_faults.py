@@ -51,15 +51,6 @@ def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
         )
 
 
-@pytest.mark.parametrize(
-    ("processes", "message"),
-    [(2, r"but worker 1 at \S+ did not arrive"), (3, r"but worker 1 at \S+ or worker 2 at \S+ did not arrive")],
-)
-def test_a_worker_that_waits_for_its_data_is_among_those_that_are_named(processes, message):
-    printed = ends_without("with its data", 1, processes)
-    assert re.search(f"WorkerLostError: Expected all {processes} workers to train together. .* {message}", printed[0])
-
-
 def test_a_worker_that_never_makes_its_model_is_named():
     (printed,) = ends_without("before its model", 0, 2)
     assert re.search(r"an answer from each, but worker 0 at \S+ did not arrive within 8 seconds", printed)

@@ -61,6 +61,7 @@ class Started:
     def kill(self, number: int) -> None:
         """Ends a worker, wherever it is."""
         self._processes[number].kill()
+        self._processes[number].communicate()
 
     def printed(self, number: int) -> str:
         """What a worker that has ended wrote to stdout and stderr."""

@@ -13,30 +13,39 @@ from collections.abc import Iterator
 PATIENCE = 2.0  # seconds, for an answer
 
 
-class _Here:
-    """Since when this worker, expected by the others, does something else; None while it waits with them."""
+class _Now:
+    """What this worker does: "elsewhere" or "here", and since when; None where the others do not expect it."""
 
-    elsewhere_since: float | None = None
+    does: tuple[str, float] | None = None
 
 
-@contextlib.contextmanager
-def expected() -> Iterator[None]:
+def expected() -> contextlib.AbstractContextManager[None]:
     """A time in which the others wait for this worker, whenever it has not arrived."""
-    before, _Here.elsewhere_since = _Here.elsewhere_since, time.monotonic()
-    try:
-        yield
-    finally:
-        _Here.elsewhere_since = before and time.monotonic()
+    return _does("elsewhere")
+
+
+def arrived() -> contextlib.AbstractContextManager[None]:
+    """A time in which this worker does what all do together."""
+    return _does("here")
 
 
 @contextlib.contextmanager
-def arrived() -> Iterator[None]:
-    """A time in which this worker does what all do together."""
-    before, _Here.elsewhere_since = _Here.elsewhere_since, None
+def _does(what: str) -> Iterator[None]:
+    before, _Now.does = _Now.does, (what, time.monotonic())
     try:
         yield
     finally:
-        _Here.elsewhere_since = before and time.monotonic()
+        _Now.does = before and (before[0], time.monotonic())
+
+
+def seconds_here() -> float:
+    """For how long this worker has been doing what all do together; 0 if it does not."""
+    return _seconds("here")
+
+
+def _seconds(what: str) -> float:
+    does = _Now.does
+    return time.monotonic() - does[1] if does is not None and does[0] == what else 0.0
 
 
 @functools.cache
@@ -54,8 +63,7 @@ def _answer(server: socket.socket) -> None:
     while True:
         asking, _ = server.accept()
         with asking, contextlib.suppress(OSError):  # whoever asked has gone
-            since = _Here.elsewhere_since
-            asking.sendall(f"{time.monotonic() - since if since is not None else 0:.0f}".encode())
+            asking.sendall(f"{_seconds('elsewhere'):.1f}".encode())
 
 
 def listens(address: str) -> bool:

@@ -37,6 +37,11 @@ class Cluster:
         return len(self.tasks)
 
     @property
+    def op_seconds(self) -> float:
+        """The limit of a sum itself: others have time to find out before, who is elsewhere and who is lost."""
+        return self.arrive_seconds + 2 * self.answer_seconds
+
+    @property
     def is_chief(self) -> bool:
         """Whether this is the worker that prints and writes files, and whose weights all begin with."""
         return self.number == 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
 
-from multigpu.cluster.absence import arrived, listens, seconds_elsewhere
+from multigpu.cluster.absence import arrived, listens, seconds_elsewhere, seconds_here
 from multigpu.cluster.description import Cluster
 
 ATTEMPTS = 3  # questions within `answer_seconds`
@@ -100,7 +100,7 @@ def _message(received: str, cluster: Cluster) -> str:
 def _found(cluster: Cluster) -> str:
     """What is wrong: a worker is gone, or says that it has been elsewhere for long, or one of some must have been."""
     others = [number for number in range(cluster.size) if number != cluster.number]
-    absent = _absent(others, cluster)
+    absent = _absent(others, cluster, cluster.arrive_seconds / 2)
     lost = [thread.lost for thread in _watches() if thread.lost is not None]
     lost = lost or [number for number in others if number not in absent and _is_lost(number, cluster)]
     facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
@@ -114,13 +114,13 @@ def _found(cluster: Cluster) -> str:
     )
 
 
-def _absent(others: Sequence[int], cluster: Cluster) -> dict[int, float]:
-    """Seconds of those that have been elsewhere for long."""
+def _absent(others: Sequence[int], cluster: Cluster, long: float) -> dict[int, float]:
+    """Seconds of those that have been elsewhere for longer than that."""
     ports = next((thread.ports for thread in _watches()), None)
     if ports is None:
         return {}
     told = {number: seconds_elsewhere(cluster.addresses[number], ports[number]) for number in others}
-    return {number: seconds for number, seconds in told.items() if seconds and seconds > cluster.arrive_seconds / 2}
+    return {number: seconds for number, seconds in told.items() if seconds and seconds > long}
 
 
 def _is_lost(number: int, cluster: Cluster) -> bool:
@@ -142,6 +142,9 @@ def _watches() -> "list[_Watch]":
 class _Watch(threading.Thread):
     """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed.
 
+    So is one that is elsewhere while this one waits. An op has a limit of its own, which is the last resort: when that
+    ends it, TensorFlow goes on with what the op leaves behind, and may crash.
+
     Attributes:
         ports: where each worker says for how long it has been elsewhere.
         lost: the worker that did not answer.
@@ -152,12 +155,15 @@ class _Watch(threading.Thread):
         self.ports = ports
         self.lost: int | None = None
         self._cluster = cluster
+        self._others = [number for number in range(cluster.size) if number != cluster.number]
 
     def run(self) -> None:
-        others = [number for number in range(self._cluster.size) if number != self._cluster.number]
+        limit = self._cluster.arrive_seconds
         while True:
-            for number in others:
+            for number in self._others:
                 if self.lost is None and _is_lost(number, self._cluster):
                     self.lost = number
                     _abort(f"no answer from {self._cluster.name(number)}")
+            if seconds_here() > limit and _absent(self._others, self._cluster, limit):
+                _abort("a worker does something else")
             time.sleep(self._cluster.answer_seconds / ATTEMPTS)

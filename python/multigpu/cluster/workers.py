@@ -134,7 +134,7 @@ class Workers:
         return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
 
     def _group(self, size: int, devices: str) -> Group:
-        return Group(size, f"{size} of {devices}", self._cluster.arrive_seconds)
+        return Group(size, f"{size} of {devices}", self._cluster.op_seconds)
 
 
 def _graphs_around() -> Iterator[tf.Graph | None]:
