@@ -198,15 +198,16 @@ class Dies(keras.callbacks.Callback):
 
 
 class Elsewhere(keras.callbacks.Callback):
-    """Does something else for longer than the others wait, in the middle of an epoch, on one worker."""
+    """Does something else for longer than the others wait, in the middle of an epoch, on some workers."""
 
-    def __init__(self, worker: int) -> None:
+    def __init__(self, workers: list[int], seconds: float) -> None:
         super().__init__()
-        self._worker = worker
+        self._workers = workers
+        self._seconds = seconds
 
     def on_train_batch_end(self, batch, logs=None):
-        if (number(), batch) == (self._worker, 1):
-            time.sleep(120)
+        if number() in self._workers and batch == 1:
+            time.sleep(self._seconds)
 
 
 def absent(worker: int, where: str) -> None:
@@ -215,7 +216,12 @@ def absent(worker: int, where: str) -> None:
         multigpu.available_gpus()
         tf.constant(1)  # it listens
         time.sleep(120 * (number() == worker))
-    trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere(worker)])
+    trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([worker], 120)])
+
+
+def busy() -> int:
+    """The steps of a training in which all workers do something else for a while."""
+    return trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([0, 1], 14)])["steps"]
 
 
 def _own() -> tf.data.Options:

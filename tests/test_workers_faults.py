@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cluster_runs import resumable
 from equality import FLOAT32
-from workers import Started
+from workers import Started, results
 
 SOON = {"MULTIGPU_ANSWER_SECONDS": "6"}
 
@@ -49,6 +49,10 @@ def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
         assert re.search(
             rf"Received: .*worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed
         )
+
+
+def test_all_workers_may_do_something_else_for_longer_than_one_may():
+    assert results("cluster_runs", "busy", **SOON, MULTIGPU_ARRIVE_SECONDS="8") == [4, 4]
 
 
 def test_a_worker_that_never_makes_its_model_is_named():
