@@ -22,7 +22,7 @@ class WorkerLostError(RuntimeError):
 def wait_for_all(cluster: Cluster) -> None:
     """Waits until every other worker listens.
 
-    TensorFlow would wait as well, but a process that asks it then whether a worker is alive that never was may crash.
+    TensorFlow would wait as well, but could not tell a worker that never started from one that is late.
 
     Raises:
         WorkerLostError: one of them does not listen within `arrive_seconds`.
