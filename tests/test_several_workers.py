@@ -70,7 +70,7 @@ slurm = tf.distribute.cluster_resolver.SlurmClusterResolver
 resolver = slurm(port_base={port}, gpus_per_node=2, gpus_per_task=1, auto_set_gpu=False)
 multigpu.join_cluster(resolver)
 multigpu.join_cluster(resolver)  # once more, which changes nothing
-model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), gpus=1)
+model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]), gpus=1)  # no weights
 print(model.plan.cluster, model.plan.cluster.addresses)
 """
 

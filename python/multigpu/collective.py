@@ -15,7 +15,7 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
         size: how many devices.
         group: what tells this group from others, the same everywhere.
         instance: number of this sum, the same everywhere and no other sum's.
-        timeout_seconds: how long to wait for all of them; one that never arrives ends in an error.
+        timeout_seconds: how long to wait for all of them; one that never arrives ends in an error. 0 is no limit.
     """
     # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
     return tf.raw_ops.CollectiveReduce(

@@ -18,7 +18,7 @@ class Group:
     Attributes:
         size: how many devices, over all workers.
         name: what tells this group from others.
-        timeout_seconds: how long to wait for all of them.
+        timeout_seconds: how long to wait for all of them; 0 is no limit.
     """
 
     size: int

@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def op_seconds(self) -> float:
-        """The limit of a sum itself: others have time to find out before, who is elsewhere and who is lost."""
+        """The limit of a sum itself, the last resort: before it, who is elsewhere or lost has been found out."""
         return self.arrive_seconds + 2 * self.answer_seconds
 
     @property

@@ -27,6 +27,7 @@ def wait_for_all(cluster: Cluster) -> None:
     Raises:
         WorkerLostError: one of them does not listen within `arrive_seconds`.
     """
+    tf.config.list_logical_devices()  # this one listens from now on, also where its template has no weights
     ends = time.monotonic() + cluster.arrive_seconds
     missing = [number for number in range(cluster.size) if number != cluster.number]
     while missing := [number for number in missing if not listens(cluster.addresses[number])]:
