@@ -18,7 +18,7 @@ ROWS = {"conv net": (64, 1024), "MLP 4×1024": (1024, 32768), "Xception": (8, 64
 
 def measure(work: str, rows: int) -> dict[str, float]:
     """Estimated bytes of activations and inputs, and the peak of this process's memory in bytes."""
-    model = WORKS[work].compiled(WORKS[work].build(), keras.optimizers.SGD())
+    model = WORKS[work].compiled(WORKS[work].build(), keras.optimizers.SGD)
     x, y = WORKS[work]._replace(batch_size=rows).arrays(1)
     estimated = multigpu.estimate(model, 1, rows)[0].activations
     for _ in range(2):

@@ -58,6 +58,11 @@ def test_each_benchmark_has_a_table_after_each_row_that_is_measured(figures):
             assert benchmark.table(rows[:count]).startswith("| ")
 
 
+def test_memory_is_estimated_and_measured(figures):
+    measured = importlib.import_module("estimated_memory").measure("MLP 4×1024", 8)
+    assert all(value > 0 for value in measured.values())
+
+
 def test_a_speed_up_has_to_be_at_least_its_target(figures):
     def measured(two: float) -> dict:
         return {"speedup": [{"load": 0.1, "cores": 2, "ms": {"one device": 100.0, "multigpu": two}}]}
