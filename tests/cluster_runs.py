@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,12 +211,23 @@ class Elsewhere(keras.callbacks.Callback):
 
 
 def absent(worker: int, where: str) -> None:
-    """A training to which one worker does not come: its model is not made, or it is in a callback."""
+    """A training to which one worker does not come: no model, late data, a late step, or a callback."""
     if where == "before its model":
         multigpu.available_gpus()
         tf.constant(1)  # it listens
         time.sleep(120 * (number() == worker))
+    if where == "for its data":
+        trained(late_batches(120 * (number() == worker)), epochs=1)
+    if where == "in a loop of its own":
+        loop(late=120 * (number() == worker))
     trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([worker], 120)])
+
+
+def late_batches(seconds: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Batches of which one comes late."""
+    for begin in range(0, 40, 4):
+        time.sleep(seconds * (begin == 32))
+        yield X[:4], Y[:4]
 
 
 def busy() -> int:
@@ -249,8 +260,8 @@ def resumable(
 # Loops, noise, start --------------------------------------------------------------------------------------------------
 
 
-def loop(parallel: bool = True) -> list[np.ndarray]:
-    """A training loop written by hand, with synchronized statistics, on this worker's rows of each batch."""
+def loop(parallel: bool = True, late: float = 0.0) -> list[np.ndarray]:
+    """A training loop of one's own, with synchronized statistics, on this worker's rows; the last one may be late."""
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(0)
     template = keras.Sequential(
@@ -272,6 +283,7 @@ def loop(parallel: bool = True) -> list[np.ndarray]:
             if not parallel
             else [slice(begin, begin + 5), slice(begin + 5, begin + 8)][number()]
         )
+        time.sleep(late * (begin == 16))
         step(tf.constant(X[rows]), tf.constant(Y[rows]))
     return template.get_weights()
 

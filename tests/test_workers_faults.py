@@ -43,12 +43,24 @@ def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
     assert_same_weights(resumable(str(backup), gpus=2), resumable(None, gpus=None))
 
 
-@pytest.mark.parametrize("absent", [0, 1, 2])
-def test_a_worker_that_does_something_else_is_named_by_the_others(absent):
-    for printed in ends_without("in a callback", absent, 3):
-        assert re.search(
-            rf"Received: .*worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed
-        )
+@pytest.mark.parametrize(
+    ("where", "absent", "said"),
+    [
+        ("in a callback", 0, "does something else"),
+        ("in a callback", 2, "does something else"),
+        ("for its data", 0, "waits for its data, or is in the midst of a step"),
+        ("for its data", 1, "waits for its data, or is in the midst of a step"),
+    ],
+)
+def test_a_worker_for_which_the_others_wait_in_vain_is_named(where, absent, said):
+    for printed in ends_without(where, absent, 3):
+        assert re.search(rf"Received: .*worker {absent} at 127.0.0.1:\d+ {said}, for \d+ seconds now", printed)
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_in_a_loop_of_ones_own_it_is_named_in_the_error_of_tensorflow(absent):
+    (printed,) = ends_without("in a loop of its own", absent, 2)
+    assert re.search(rf"aborted by: worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed)
 
 
 def test_all_workers_may_do_something_else_for_longer_than_one_may():
@@ -56,8 +68,8 @@ def test_all_workers_may_do_something_else_for_longer_than_one_may():
 
 
 def test_a_worker_that_never_makes_its_model_is_named():
-    (printed,) = ends_without("before its model", 0, 2)
-    assert re.search(r"an answer from each, but worker 0 at \S+ did not arrive within 8 seconds", printed)
+    for printed in ends_without("before its model", 0, 3):
+        assert re.search(r"Received: .*worker 0 at \S+ .*did not arrive within 8 seconds", printed)
 
 
 def ends_without(where: str, absent: int, processes: int) -> list[str]:

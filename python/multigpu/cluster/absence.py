@@ -1,6 +1,8 @@
-"""Absence: for how long a worker has not been where the others wait for it, which it tells whoever asks.
+"""Absence: for how long a worker has not been where all meet, which it tells whoever asks.
 
-TensorFlow knows whether a worker answers, not what it does; so each has a port of its own for this one number.
+All meet in the first sum of a step and in each message: nobody leaves before everybody has come. So whoever waits there
+for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each has a port
+of its own for that.
 """
 
 import contextlib
@@ -8,44 +10,64 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.cluster.description import Cluster
 
 PATIENCE = 2.0  # seconds, for an answer
+AT_ONCE = 64  # workers that are asked at the same time
+WITHIN = "waits for its data, or is in the midst of a step"
+ELSEWHERE = "does something else"
+
+_now = {"does": ELSEWHERE}  # when it is not where all meet
 
 
-class _Now:
-    """What this worker does: "elsewhere" or "here", and since when; None where the others do not expect it."""
+@functools.cache
+def _place() -> tf.Variable:
+    """Whether this worker waits for the others, 1 or 0, and since when, in seconds since 1970.
 
-    does: tuple[str, float] | None = None
+    A variable of TensorFlow, because that writes it in the midst of a step.
+    """
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.Variable([0.0, time.time()], dtype=tf.float64, trainable=False)
 
 
-def expected() -> contextlib.AbstractContextManager[None]:
-    """A time in which the others wait for this worker, whenever it has not arrived."""
-    return _does("elsewhere")
-
-
-def arrived() -> contextlib.AbstractContextManager[None]:
-    """A time in which this worker does what all do together."""
-    return _does("here")
+def meet(x: tf.Tensor, summed: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """`summed(x)`, a sum in which all workers meet. From when `x` is known until it ends, this one waits."""
+    with tf.device("CPU:0"):
+        with tf.control_dependencies([x]):
+            came = _place().assign(tf.stack([tf.ones([], tf.float64), tf.timestamp()]))
+        with tf.control_dependencies([came]):
+            met = summed(tf.identity(x))
+        with tf.control_dependencies([met]):
+            _place().assign(tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
+    return met
 
 
 @contextlib.contextmanager
-def _does(what: str) -> Iterator[None]:
-    before, _Now.does = _Now.does, (what, time.monotonic())
+def within_step() -> Iterator[None]:
+    """A time in which this worker makes a step, which begins with its data."""
+    _now["does"] = WITHIN
     try:
         yield
     finally:
-        _Now.does = before and (before[0], time.monotonic())
+        _now["does"] = ELSEWHERE
 
 
-def seconds_here() -> float:
-    """For how long this worker has been doing what all do together; 0 if it does not."""
-    return _seconds("here")
+def seconds_waiting() -> float:
+    """For how long this worker has been waiting for the others; 0 if it does not."""
+    waits, since = _place().numpy()
+    return waits * max(0.0, time.time() - since)
 
 
-def _seconds(what: str) -> float:
-    does = _Now.does
-    return time.monotonic() - does[1] if does is not None and does[0] == what else 0.0
+def _seconds_absent() -> float:
+    """For how long this worker has not been waiting for the others; 0 if it does."""
+    waits, since = _place().numpy()
+    return (1 - waits) * max(0.0, time.time() - since)
 
 
 @functools.cache
@@ -63,7 +85,30 @@ def _answer(server: socket.socket) -> None:
     while True:
         asking, _ = server.accept()
         with asking, contextlib.suppress(OSError):  # whoever asked has gone
-            asking.sendall(f"{_seconds('elsewhere'):.1f}".encode())
+            asking.sendall(f"{_seconds_absent():.1f} {_now['does']}".encode())
+
+
+def absent(cluster: Cluster, ports: Sequence[int], seconds: float) -> dict[int, str]:
+    """What those workers do that have been absent for longer than that, as they say on their ports, by number."""
+    answers = asked_at_once(lambda number: _asked(cluster.addresses[number], ports[number]), cluster)
+    told = {number: answer for number, answer in answers.items() if answer is not None}
+    return {number: f"{does}, for {since:.0f} seconds now" for number, (since, does) in told.items() if since > seconds}
+
+
+def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int, Any]:
+    """The answer of each other worker, by number, to a question that may take its time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(cluster.others, pool.map(question, cluster.others), strict=True))
+
+
+def _asked(address: str, port: int) -> tuple[float, str] | None:
+    """For how long the worker at this address has been absent, and what it does; None if it does not say."""
+    try:
+        with _connected(address.rpartition(":")[0], port) as asked:
+            seconds, _, does = asked.makefile().read().partition(" ")
+            return float(seconds), does
+    except (OSError, ValueError):  # the port is closed between machines, or the worker is too busy: nothing is known
+        return None
 
 
 def listens(address: str) -> bool:
@@ -74,15 +119,6 @@ def listens(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def seconds_elsewhere(address: str, port: int) -> float | None:
-    """For how long the worker at this address has been elsewhere, as it says on a port of its own; None if unknown."""
-    try:
-        with _connected(address.rpartition(":")[0], port) as asked:
-            return float(asked.recv(32))
-    except (OSError, ValueError):  # the port is closed between machines, or the worker is too busy: nothing is known
-        return None
 
 
 def _connected(host: str, port: int) -> socket.socket:

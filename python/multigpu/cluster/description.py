@@ -37,8 +37,13 @@ class Cluster:
         return len(self.tasks)
 
     @property
+    def others(self) -> list[int]:
+        """The numbers of the other workers."""
+        return [number for number in range(self.size) if number != self.number]
+
+    @property
     def op_seconds(self) -> float:
-        """The limit of a sum itself, the last resort: before it, who is elsewhere or lost has been found out."""
+        """The limit of a sum itself, the last resort: before it, who is absent or lost has been found out."""
         return self.arrive_seconds + 2 * self.answer_seconds
 
     @property

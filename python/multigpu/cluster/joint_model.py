@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.array_batches import Rows, released, validated_apart
-from multigpu.cluster.absence import expected
+from multigpu.cluster.absence import within_step
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.divisors import joint_divisors
 from multigpu.cluster.joint_batches import JointBatches, joint_batches
@@ -78,7 +78,7 @@ class JointModel(ParallelModel):
         def until_all_end(iterator: Any) -> Any:
             if iterator is self._ended:
                 raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras ends an epoch
-            with named(self._cluster):
+            with named(self._cluster), within_step():
                 outputs = function(iterator)
             if not self._talk.anybody_has_more():
                 self._ended = iterator
@@ -111,7 +111,7 @@ class JointModel(ParallelModel):
         """A verb that all workers call."""
         self._in_verb, before = True, self._in_verb
         try:
-            with named(self._cluster), expected(), released() as keep:
+            with named(self._cluster), released() as keep:
                 yield keep
         finally:
             self._in_verb = before

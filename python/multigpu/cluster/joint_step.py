@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from multigpu.cluster.absence import meet
 from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.place_locate import storage
@@ -56,7 +57,8 @@ class Talk:
         """Says how many rows this worker has, whether it has more, and whether it wishes to stop; hears the same."""
         with tf.device("CPU:0"):
             rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
-            said = self.sum(tf.stack([rows, tf.cast(part.more, tf.float32), self._wish]), label)
+            says = tf.stack([rows, tf.cast(part.more, tf.float32), self._wish])
+            said = meet(says, lambda x: self.sum(x, label))
             self._said.assign(said)
             return Step(True, part.counts, said[0], rows)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
 
-from multigpu.cluster.absence import arrived, listens, seconds_elsewhere, seconds_here
+from multigpu.cluster.absence import absent, asked_at_once, listens, seconds_waiting
 from multigpu.cluster.description import Cluster
 
 ATTEMPTS = 3  # questions within `answer_seconds`
@@ -29,44 +29,30 @@ def wait_for_all(cluster: Cluster) -> None:
     """
     tf.config.list_logical_devices()  # this one listens from now on, also where its template has no weights
     ends = time.monotonic() + cluster.arrive_seconds
-    missing = [number for number in range(cluster.size) if number != cluster.number]
+    missing = cluster.others
     while missing := [number for number in missing if not listens(cluster.addresses[number])]:
         if time.monotonic() > ends:
             raise WorkerLostError(_message(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster))
         time.sleep(0.2)
 
 
-def watch(cluster: Cluster, ports: Sequence[int]) -> None:
-    """Asks the other workers, all the time, whether they are alive; ends this one's waiting when one is not.
+def watch(cluster: Cluster) -> None:
+    """Ends this worker's waiting, from now on, when another one is not alive or does not come.
 
-    Args:
-        cluster: the workers.
-        ports: where each of them says for how long it has been elsewhere.
+    It asks the others, all the time, whether they are alive: one that is silent, but keeps its connections, would not
+    be noticed. And it looks for how long this one has been waiting. An op has a limit of its own, which is the last
+    resort: when that ends it, TensorFlow goes on with what the op leaves behind, and may crash.
     """
-    if not _watches():
-        _Watch(cluster, ports).start()
+    if not _watches:
+        seconds_waiting()  # its variable is made here, so that no two threads make it
+        _watches.append(_Watch(cluster))
+        _watches[0].start()
 
 
-@contextlib.contextmanager
-def limited(cluster: Cluster) -> Iterator[None]:
-    """Ends the wait for a worker that does not arrive within `arrive_seconds`.
-
-    An op's own limit does so as well. But while it still looks for the members of its group, which is in its first
-    sum, TensorFlow then forgets what it has asked the chief, and may crash when an answer comes.
-    """
-    what = f"one of the workers did not arrive within {cluster.arrive_seconds:g} seconds"
-    timer = threading.Timer(cluster.arrive_seconds, _abort, [what])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _abort(what: str) -> None:
-    """Ends the sums of this worker, now and later, and those of the workers that receive from it."""
-    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, what)
+def ask_on(ports: Sequence[int]) -> None:
+    """Tells the watch where each worker says for how long it has been absent."""
+    for watching in _watches:
+        watching.ports = ports
 
 
 @contextlib.contextmanager
@@ -77,12 +63,12 @@ def named(cluster: Cluster | None) -> Iterator[None]:
         WorkerLostError: a collective op failed, and a worker is to blame.
     """
     try:
-        with arrived():
-            yield
+        yield
     except tf.errors.OpError as error:
         if cluster is None or not _is_of_collective(error):
             raise
-        raise WorkerLostError(_message(_found(cluster), cluster)) from error
+        found = next((watching.found for watching in _watches if watching.found), None)
+        raise WorkerLostError(_message(found or _found(cluster, _lost(cluster)), cluster)) from error
 
 
 def _is_of_collective(error: tf.errors.OpError) -> bool:
@@ -98,34 +84,37 @@ def _message(received: str, cluster: Cluster) -> str:
     )
 
 
-def _found(cluster: Cluster) -> str:
-    """What is wrong: a worker is gone, or says that it has been elsewhere for long, or one of some must have been."""
-    others = [number for number in range(cluster.size) if number != cluster.number]
-    absent = _absent(others, cluster, cluster.arrive_seconds / 2)
-    lost = [thread.lost for thread in _watches() if thread.lost is not None]
-    lost = lost or [number for number in others if number not in absent and _is_lost(number, cluster)]
+def _found(cluster: Cluster, lost: Sequence[int]) -> str:
+    """What is wrong: workers are gone, or say that they have been absent for long, or one of some must have been."""
     facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
-    facts += [f"{cluster.name(number)} does something else, for {absent[number]:.0f} seconds now" for number in absent]
-    if facts:
-        return "; ".join(facts)
-    who = " or ".join(map(cluster.name, others)) if len(others) <= SHOWN else f"one of the {len(others)} others"
+    doing = {number: does for number, does in _absent(cluster).items() if number not in lost}
+    facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
+    rest = [number for number in cluster.others if number not in lost]
+    if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # who is lost gave up
+        facts.append(_one_of(rest, cluster))
+    return "; ".join(facts)
+
+
+def _absent(cluster: Cluster) -> dict[int, str]:
+    """What those do that have been absent for long; it is not known before all have told their ports."""
+    ports = next((watching.ports for watching in _watches if watching.ports), None)
+    return absent(cluster, ports, cluster.arrive_seconds / 2) if ports else {}
+
+
+def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
+    who = " or ".join(map(cluster.name, numbers)) if len(numbers) <= SHOWN else f"one of {len(numbers)} others"
     return (
-        f"an answer from each, but {who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something "
-        "else than the others, or waits for its data"
+        f"{who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something else than the others, or "
+        "waits for its data"
     )
 
 
-def _absent(others: Sequence[int], cluster: Cluster, long: float) -> dict[int, float]:
-    """Seconds of those that have been elsewhere for longer than that."""
-    ports = next((thread.ports for thread in _watches()), None)
-    if ports is None:
-        return {}
-    told = {number: seconds_elsewhere(cluster.addresses[number], ports[number]) for number in others}
-    return {number: seconds for number, seconds in told.items() if seconds and seconds > long}
+def _lost(cluster: Cluster) -> list[int]:
+    """Workers that do not answer, or are other processes than before."""
+    return [number for number, lost in asked_at_once(lambda number: _is_lost(number, cluster), cluster).items() if lost]
 
 
 def _is_lost(number: int, cluster: Cluster) -> bool:
-    """Whether a worker does not answer, or is another process than before."""
     limit = int(1000 * cluster.answer_seconds / ATTEMPTS)
     for _ in range(ATTEMPTS):
         try:
@@ -136,35 +125,31 @@ def _is_lost(number: int, cluster: Cluster) -> bool:
     return True
 
 
-def _watches() -> "list[_Watch]":
-    return [thread for thread in threading.enumerate() if isinstance(thread, _Watch)]
-
-
 class _Watch(threading.Thread):
-    """Asks in the background, so that a worker that is silent, but keeps its connections, is noticed.
-
-    So is one that is elsewhere while this one waits. An op has a limit of its own, which is the last resort: when that
-    ends it, TensorFlow goes on with what the op leaves behind, and may crash.
+    """Looks after the waiting of this worker, in the background.
 
     Attributes:
-        ports: where each worker says for how long it has been elsewhere.
-        lost: the worker that did not answer.
+        ports: where each worker says for how long it has been absent, once that is known.
+        found: what is wrong, when it has ended this worker's waiting.
     """
 
-    def __init__(self, cluster: Cluster, ports: Sequence[int]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         super().__init__(name="multigpu-watch", daemon=True)
-        self.ports = ports
-        self.lost: int | None = None
+        self.ports: Sequence[int] = ()
+        self.found = ""
         self._cluster = cluster
-        self._others = [number for number in range(cluster.size) if number != cluster.number]
 
     def run(self) -> None:
-        limit = self._cluster.arrive_seconds
-        while True:
-            for number in self._others:
-                if self.lost is None and _is_lost(number, self._cluster):
-                    self.lost = number
-                    _abort(f"no answer from {self._cluster.name(number)}")
-            if seconds_here() > limit and _absent(self._others, self._cluster, limit):
-                _abort("a worker does something else")
+        while not self.found:
             time.sleep(self._cluster.answer_seconds / ATTEMPTS)
+            self.found = self._looked()
+        # ends the sums of this worker, now and later, and those of the workers that receive from it
+        context.context().abort_collective_ops(tf.errors.UNAVAILABLE, self.found)
+
+    def _looked(self) -> str:
+        late = seconds_waiting() > self._cluster.arrive_seconds
+        lost = _lost(self._cluster)
+        return _found(self._cluster, lost) if late or lost else ""
+
+
+_watches: list[_Watch] = []

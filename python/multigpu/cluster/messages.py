@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.cluster.absence import meet
 from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
-from multigpu.cluster.lost import limited, named
+from multigpu.cluster.lost import named
 from multigpu.place_locate import storage
 
 PIECE = 1 << 24  # values that the chief sends at once
@@ -35,9 +36,10 @@ def tell_text(text: str, cluster: Cluster) -> list[str]:
 
 def sum_arrays(x: np.ndarray, cluster: Cluster) -> np.ndarray:
     """The sum of an array over workers: float32, float64, int32 or int64, of one shape everywhere."""
-    group = Group(cluster.size, f"{cluster.size} of messages", timeout_seconds=0)  # none: see `limited()`
-    with named(cluster), limited(cluster), tf.device("CPU:0"):
-        return group.sum(tf.identity(x), f"message {next(_messages)}").numpy()
+    group = Group(cluster.size, f"{cluster.size} of messages", cluster.op_seconds)
+    label = f"message {next(_messages)}"
+    with named(cluster):
+        return meet(tf.convert_to_tensor(x), lambda y: group.sum(y, label)).numpy()
 
 
 def take_chiefs_values(variables: Sequence[keras.Variable], cluster: Cluster) -> None:

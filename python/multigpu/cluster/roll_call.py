@@ -9,7 +9,7 @@ import tensorflow as tf
 import multigpu
 from multigpu.cluster.absence import answer_on_port
 from multigpu.cluster.description import Cluster
-from multigpu.cluster.lost import wait_for_all, watch
+from multigpu.cluster.lost import ask_on, wait_for_all, watch
 from multigpu.cluster.messages import take_chiefs_values, tell_numbers, tell_text
 from multigpu.place_locate import stored_dtype
 from multigpu.plan import Plan
@@ -27,9 +27,10 @@ def begin_together(model: keras.Model, plan: Plan) -> None:
     if cluster is None:
         return
     wait_for_all(cluster)
+    watch(cluster)
     answers = [json.loads(text) for text in tell_text(json.dumps(_answers(model, plan)), cluster)]
     _check_alike(answers, cluster)
-    watch(cluster, tell_numbers([answer_on_port()], cluster)[:, 0].astype(int).tolist())
+    ask_on(tell_numbers([answer_on_port()], cluster)[:, 0].astype(int).tolist())
     optimizer = getattr(model, "optimizer", None)
     take_chiefs_values([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
     _take_chiefs_seed(cluster)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from multigpu.cluster.absence import meet
 from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Step
@@ -120,7 +121,8 @@ class Workers:
         known = next((self._totals[graph] for graph in graphs if graph in self._totals), None)
         if known is None:
             with tf.device("CPU:0"):
-                known = self._totals[graphs[0]] = self._sum(self._rows, "CPU:0", "rows of the batch")
+                known = meet(self._rows, lambda rows: self._sum(rows, "CPU:0", "rows of the batch"))
+                self._totals[graphs[0]] = known
         return known
 
     def _weighed(self, x: tf.Tensor) -> tf.Tensor:
