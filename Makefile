@@ -21,7 +21,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 r: r-lint r-check
 

@@ -4,7 +4,9 @@ The bytes are counted by the kernel, in a network of the measurement's own that 
 of TCP counts, with its headers. The least that any all-reduce sends per worker is 2·(M−1)/M times the weights. Wall
 milliseconds per step are those of the chief, against one process that trains on two devices with the same joint batch,
 and against as many processes side by side, each with a worker's rows, that do not talk: what the machine takes for
-several processes is not the price of talking. Run it with `python bench/several_workers.py`.
+several processes is not the price of talking. All take turns, and of the turns there are the median and the range. The
+formula of `docs/several-machines.md` is given what was measured without talk, and what the loopback reached when it did
+nothing else. Run it with `python bench/several_workers.py`; it takes a quarter of an hour.
 """
 
 import ctypes
@@ -18,7 +20,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import keras
@@ -33,8 +35,9 @@ from process import in_own_process, markdown
 from works import WORKS
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-ROUNDS = 3
-EPOCHS = 2  # in a round
+TURNS = 3
+EPOCHS = 6  # measured in a turn
+LARGE = 1 << 22  # values of a sum that shows what the loopback reaches
 LINKS = (1, 10, 100)  # Gbit/s
 PLACES = ((1, 2), (2, 1), (2, 2), (4, 1))  # workers, devices of each
 
@@ -94,28 +97,36 @@ def train(work: str, devices: int, parts: int) -> dict[str, float]:
                 times.append((time.perf_counter() - self.begin[0]) / chosen.steps * 1000)
                 sent.append((bytes_sent() - self.begin[1]) / chosen.steps)
 
-    model.fit(batches, epochs=1 + ROUNDS * EPOCHS, verbose=0, callbacks=[Meter()])
+    model.fit(batches, epochs=1 + EPOCHS, verbose=0, callbacks=[Meter()])
     weights = sum(math.prod(weight.shape) * 4 for weight in model.trainable_variables)
     figures = {"ms": statistics.median(times[1:]), "sent": statistics.median(sent[1:]), "weights": weights}
-    return {**figures, "message ms": message_ms(cluster)}
+    return {**figures, **(loopback(cluster) if cluster is not None else {})}
 
 
-def message_ms(cluster: Cluster | None) -> float:
-    """Milliseconds for each of the 2·(M−1) messages of a ring, which a sum of one number passes one after the other."""
-    if cluster is None:
-        return 0.0
-    group, times = Group(cluster.size, "messages one by one", cluster.arrive_seconds), []
+def loopback(cluster: Cluster) -> dict[str, float]:
+    """What sums take that are made one after the other.
+
+    In milliseconds for each of the 2·(M−1) messages of a ring, and in bytes per second that a worker sends meanwhile.
+    """
+    links, small = 2 * (cluster.size - 1), sum_ms(cluster, 1)
+    sent = links / cluster.size * 4 * LARGE
+    return {"message ms": small / links, "bytes per second": sent / (sum_ms(cluster, LARGE) - small) * 1000}
+
+
+def sum_ms(cluster: Cluster, values: int) -> float:
+    """Milliseconds of a sum of so many float32."""
+    group, times, zeros = Group(cluster.size, "sums one by one", cluster.arrive_seconds), [], tf.zeros([values])
 
     @tf.function
     def summed(x: tf.Tensor) -> tf.Tensor:
         with tf.device("CPU:0"):
-            return group.sum(x, "one number")
+            return group.sum(x, f"{values} numbers")
 
-    for _ in range(100):
+    for _ in range(100 if values == 1 else 10):
         begin = time.perf_counter()
-        summed(tf.constant([1.0]))
+        summed(zeros)
         times.append((time.perf_counter() - begin) * 1000)
-    return statistics.median(times) / (2 * (cluster.size - 1))
+    return statistics.median(times)
 
 
 def expected_ms(ms: float, weights: float, message: float, workers: int, bytes_per_second: float) -> float:
@@ -136,12 +147,25 @@ def expectations(ms: float, weights: float, message: float) -> str:
 
 def rows() -> Iterator[dict]:
     for work in ("conv net", "MLP 4×1024"):
-        for workers, devices in PLACES:
-            place = {"work": work, "workers": workers, "devices": devices}
-            row = {**place, **in_own_process(__file__, **place)}
-            if workers > 1:
-                row["apart ms"] = in_own_process(__file__, **place, talk=False)["ms"]
-            yield row
+        places = [{"work": work, "workers": workers, "devices": devices} for workers, devices in PLACES]
+        turns = [_turn(places) for _ in range(TURNS)]
+        yield from (
+            _over_turns(place, of_place) for place, of_place in zip(places, zip(*turns, strict=True), strict=True)
+        )
+
+
+def _turn(places: list[dict]) -> list[dict[str, float]]:
+    """Each place once, and the same without talk."""
+    figures = []
+    for place in places:
+        figures.append(in_own_process(__file__, **place))
+        if place["workers"] > 1:
+            figures[-1]["apart ms"] = in_own_process(__file__, **place, talk=False)["ms"]
+    return figures
+
+
+def _over_turns(place: dict, turns: Sequence[dict[str, float]]) -> dict:
+    return {**place, **{name: sorted(turn[name] for turn in turns) for name in turns[0]}}
 
 
 def table(rows: list[dict]) -> str:
@@ -152,29 +176,47 @@ def table(rows: list[dict]) -> str:
         "wall ms per step",
         "÷ one process",
         "the same without talk",
+        "by the formula",
         "MB sent per worker and step",
         "÷ 2·(M−1)/M·W",
         "ms per message",
+        "Gbit/s in one large sum",
     ]
-    lines = []
-    for row in rows:
-        alone = next(other["ms"] for other in rows if (other["work"], other["workers"]) == (row["work"], 1))
-        least = 2 * (row["workers"] - 1) / row["workers"] * row["weights"]
-        sent = row["sent"] / row["workers"]
-        shown = ["–"] * 4
-        if least:
-            message = f"{row['message ms']:.2f}"
-            shown = [f"{row['apart ms']:.0f}", f"{sent / 1e6:.2f}", f"{sent / least:.3f}", message]
-        lines.append(
-            [row["work"], row["workers"], row["devices"], f"{row['ms']:.0f}", f"{row['ms'] / alone:.2f}", *shown]
-        )
-    works = dict.fromkeys(row["work"] for row in rows if row["message ms"])  # of which there are several workers yet
+    lines = [[row["work"], row["workers"], row["devices"], *_cells(row, _alone(row["work"], rows))] for row in rows]
+    works = dict.fromkeys(row["work"] for row in rows if row["workers"] > 1)  # of which there are several workers yet
     return "\n\n".join([markdown(head, lines), *(_expected_of(work, rows) for work in works)])
 
 
+def _cells(row: dict, alone: dict) -> list[str]:
+    median = {name: statistics.median(turns) for name, turns in row.items() if isinstance(turns, list)}
+    cells = [_range(row["ms"]), f"{median['ms'] / statistics.median(alone['ms']):.2f}"]
+    if row["workers"] == 1:
+        return [*cells, *["–"] * 6]
+    least = 2 * (row["workers"] - 1) / row["workers"] * median["weights"]
+    sent = median["sent"] / row["workers"]
+    known = (median[name] for name in ("apart ms", "weights", "message ms"))
+    return [
+        *cells,
+        _range(row["apart ms"]),
+        f"{expected_ms(*known, row['workers'], median['bytes per second']):.0f}",
+        f"{sent / 1e6:.2f}",
+        f"{sent / least:.3f}",
+        f"{median['message ms']:.2f}",
+        f"{median['bytes per second'] * 8 / 1e9:.1f}",
+    ]
+
+
+def _range(turns: list[float]) -> str:
+    return f"{statistics.median(turns):.0f} ({turns[0]:.0f} to {turns[-1]:.0f})"
+
+
+def _alone(work: str, rows: list[dict]) -> dict:
+    return next(row for row in rows if (row["work"], row["workers"]) == (work, 1))
+
+
 def _expected_of(work: str, rows: list[dict]) -> str:
-    alone = next(row for row in rows if (row["work"], row["workers"]) == (work, 1))
-    message = min(row["message ms"] for row in rows if row["message ms"])
+    alone = {name: statistics.median(_alone(work, rows)[name]) for name in ("ms", "weights")}
+    message = min(statistics.median(row["message ms"]) for row in rows if row["workers"] > 1)
     known = f"{alone['ms']:.0f} ms alone, {alone['weights'] / 1e6:.2f} MB of weights, {message:.2f} ms per message"
     title = f"{work}, with {known}: expected by the formula in [several-machines.md](../docs/several-machines.md)."
     return f"{title}\n\n{expectations(alone['ms'], alone['weights'], message)}"

@@ -8,7 +8,7 @@ import tensorflow as tf
 from equality import dense_model
 
 import multigpu
-from multigpu.cluster import launch, start
+from multigpu.cluster import launch, schedulers, start
 from multigpu.cluster.description import described, jobs_of
 
 TWO = {"worker": ["a:1", "b:2"]}
@@ -141,21 +141,53 @@ def test_the_launcher_describes_what_is_read():
     ],
 )
 def test_hosts_and_ranks_make_a_cluster(environ, hosts, rank, number, addresses):
-    cluster = described({"TF_CONFIG": launch.config_of(environ, hosts, rank)})
+    cluster = described({"TF_CONFIG": schedulers.config_of(environ, hosts, rank)})
     assert (cluster.number, cluster.addresses) == (number, addresses)
 
 
-def test_a_step_of_slurm_makes_a_cluster(monkeypatch):
-    step = {"STEP_NODELIST": "n[1-2]", "STEP_TASKS_PER_NODE": "2(x2)", "STEP_NUM_TASKS": "4", "PROCID": "2"}
-    for name, value in step.items():
+STEP = {"STEP_NODELIST": "n[9-10]", "STEP_TASKS_PER_NODE": "2(x2)", "STEP_NUM_TASKS": "4", "PROCID": "2"}
+
+
+@pytest.fixture
+def step(monkeypatch):
+    """A step of SLURM on two nodes, of which this is the third task."""
+    for name, value in STEP.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    cluster = described({"TF_CONFIG": launch.config_of(os.environ, [], None)})
-    assert (cluster.number, cluster.addresses) == (2, ("n1:2222", "n1:2223", "n2:2222", "n2:2223"))
+
+
+@pytest.mark.parametrize("here", [None, "n10"])
+def test_a_step_of_slurm_makes_a_cluster_in_the_order_of_its_nodes(step, monkeypatch, here):
+    if here:
+        monkeypatch.setenv("SLURMD_NODENAME", here)
+    cluster = described({"TF_CONFIG": schedulers.config_of(os.environ, [], None)})
+    assert (cluster.number, cluster.addresses) == (2, ("n9:2222", "n9:2223", "n10:2222", "n10:2223"))
+
+
+def test_tasks_that_slurm_has_put_elsewhere_are_refused(step, monkeypatch):
+    monkeypatch.setenv("SLURMD_NODENAME", "n9")
+    with pytest.raises(ValueError, match=r"Expected .* Received: task 2 on n9 rather than on n10\. Use `srun --dist"):
+        schedulers.config_of(os.environ, [], None)
+
+
+@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_tasks_of_a_scheduler_that_train_apart_are_told_so(monkeypatch, variable):
+    monkeypatch.setenv(variable, "4")
+    with pytest.warns(UserWarning, match=rf"one of 4 tasks \({variable}\), which train apart.*launch") as told:
+        multigpu.multi_gpu_model(dense_model(), gpus=2)
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("environ", [{"TF_CONFIG": "{}"}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}])
+def test_nothing_is_said_of_tasks_where_it_is_wanted_or_there_are_none(monkeypatch, environ):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4" if "TF_CONFIG" in environ else "1")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    multigpu.multi_gpu_model(dense_model(), gpus=2)  # a warning is an error
 
 
 def test_hosts_without_a_rank_are_refused():
     with pytest.raises(ValueError, match=r"Expected `--processes N` .* Received: hosts=\['a', 'b'\], rank=None\."):
-        launch.config_of({}, ["a", "b"], None)
+        schedulers.config_of({}, ["a", "b"], None)
 
 
 def run(script, *words):

@@ -1,7 +1,7 @@
 """The cluster as it is described to this process in TF_CONFIG, read once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,14 @@ def described(environ: Mapping[str, str]) -> Cluster | None:
         answer_seconds=_seconds(environ, "MULTIGPU_ANSWER_SECONDS", ANSWER_SECONDS),
         arrive_seconds=_seconds(environ, "MULTIGPU_ARRIVE_SECONDS", ARRIVE_SECONDS),
     )
+
+
+def configs(addresses: Sequence[str]) -> list[str]:
+    """A TF_CONFIG for each of the workers that listen at these addresses."""
+    cluster = {"worker": list(addresses)}
+    return [
+        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(len(addresses))
+    ]
 
 
 def jobs_of(cluster: Cluster) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # the one public way, a strategy, starts TensorFlow: see `join`
 
 from multigpu.cluster.description import Cluster, described, jobs_of
+from multigpu.cluster.schedulers import warn_of_tasks_apart
 
 
 def join() -> None:
@@ -92,12 +93,16 @@ def joined() -> Cluster | None:
 def check_joined() -> None:
     """Refuses to train alone where TF_CONFIG is not understood, or describes a cluster that could not be joined.
 
+    Where a scheduler has started several tasks, and nothing has been joined, it warns.
+
     Raises:
         ValueError: the message says what was expected, what was received, and what to do.
     """
     cluster = described(os.environ)
     if cluster is not None and joined() is None:
         raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
+    if joined() is None:
+        warn_of_tasks_apart(os.environ)
 
 
 def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
