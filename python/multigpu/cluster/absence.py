@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +18,6 @@ import tensorflow as tf
 from multigpu.cluster.description import Cluster
 
 PATIENCE = 2.0  # seconds, for an answer
-AT_ONCE = 64  # workers that are asked at the same time
 WITHIN = "waits for its data, or is in the midst of a step"
 ELSEWHERE = "does something else"
 
@@ -97,8 +95,18 @@ def absent(cluster: Cluster, ports: Sequence[int], seconds: float) -> dict[int, 
 
 def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int, Any]:
     """The answer of each other worker, by number, to a question that may take its time."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip(cluster.others, pool.map(question, cluster.others), strict=True))
+    answers = {}
+
+    def ask(number: int) -> None:
+        answers[number] = question(number)
+
+    # daemons, which a process that ends does not wait for; those of a pool of Python's it would
+    asking = [threading.Thread(target=ask, args=(number,), daemon=True) for number in cluster.others]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    return dict(sorted(answers.items()))
 
 
 def _asked(address: str, port: int) -> tuple[float, str] | None:
