@@ -101,16 +101,22 @@ def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(
         raise error
 
 
-def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeypatch, later):
-    monkeypatch.setattr(lost, "_is_lost", lambda *_: True)
+def wait_in_vain(later):
+    """A meeting that another worker ends, after a minute."""
 
     def during():
         later(60)
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted")
 
+    met(during)
+
+
+def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeypatch, later):
+    monkeypatch.setattr(lost, "_is_lost", lambda *_: True)
+
     expected = "Received: no answer from worker 1 at localhost:2223\\. Restart"
     with pytest.raises(lost.WorkerLostError, match=expected), lost.named(CLUSTER):
-        met(during)
+        wait_in_vain(later)
 
 
 def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
@@ -118,10 +124,6 @@ def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
     cluster = Cluster(("task",) * 3, tuple(f"b:{n}" for n in range(3)), 0, arrive_seconds=60.0)
     monkeypatch.setattr(lost, "_is_lost", lambda number, _: number == 1)
 
-    def during():
-        later(60)
-        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted")
-
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"
     with pytest.raises(lost.WorkerLostError, match=expected), lost.named(cluster):
-        met(during)
+        wait_in_vain(later)
