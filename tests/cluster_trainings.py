@@ -19,7 +19,9 @@ IDS = random_ids(25, 6, below=9)
 def compiled(
     loss: Any = "mse", optimizer: Callable[[], Any] = lambda: keras.optimizers.SGD(0.1), **more: Any
 ) -> Callable:
-    return lambda: {"optimizer": optimizer(), "loss": loss() if callable(loss) else loss, **more}
+    """What `compile()` takes, made anew for each training."""
+    made = {"optimizer": optimizer, "loss": loss, **more}
+    return lambda: {name: value() if callable(value) else value for name, value in made.items()}
 
 
 def layers_that_add_losses() -> keras.Model:
@@ -107,6 +109,21 @@ TRAININGS: dict[str, dict[str, Any]] = {
         {"left": X, "right": X[::-1].copy()},
         {"a": Y, "b": (Y > 0).astype("float32")},
         compiled({"a": "mse", "b": "binary_crossentropy"}, loss_weights={"a": 1.0, "b": 0.3}, metrics={"b": ["auc"]}),
+    ),
+    "metrics that are objects": training(
+        x=X, y=Y, compile=compiled(metrics=lambda: [keras.metrics.RootMeanSquaredError(), keras.metrics.R2Score()])
+    ),
+    "weights of classes": training(
+        y=(Y[:, 0] > 0).astype("int32"),
+        compile=compiled(
+            lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            weighted_metrics=lambda: [keras.metrics.SparseCategoricalCrossentropy(from_logits=True)],
+        ),
+        class_weight={0: 1.0, 1: 3.0},
+    ),
+    "gradients of two steps": training(
+        compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2))
     ),
     "several steps in one": training(compile=compiled(steps_per_execution=2)),
     "eagerly": training(compile=compiled(run_eagerly=True)),

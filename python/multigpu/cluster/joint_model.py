@@ -19,6 +19,7 @@ from multigpu.cluster.lost import named
 from multigpu.cluster.together import callbacks_of
 from multigpu.parallel import ParallelModel, by_name
 from multigpu.plan import Plan
+from multigpu.template import compile_arguments
 
 
 class JointModel(ParallelModel):
@@ -93,7 +94,13 @@ class JointModel(ParallelModel):
         said = self._talk.of_step(part, step)
         make = functools.partial(self._with_step, said, step, part.data)
         with joint_divisors(said, functools.partial(self._talk.sum, label=f"{step} divisor")):
-            return unless_standing_by(make, part.counts, lambda: self.metrics)
+            return unless_standing_by(make, part.counts, self._metrics_of_step)
+
+    def _metrics_of_step(self) -> list[keras.Metric]:
+        """All metrics. Those given to `compile()` have their variables, but are shown only after the first step."""
+        arguments = compile_arguments(self.template) if self.template.compiled else {}
+        given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
+        return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
 
     def _with_step(self, said: Step, step: str, data: Any) -> Any:
         self._spread.step = said
