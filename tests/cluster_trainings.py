@@ -81,6 +81,22 @@ def counting() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Counts(), keras.layers.Dense(2)])
 
 
+class Extremes(keras.metrics.Metric):
+    """The largest and the smallest of the mean errors of a row's values: a result of two numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = self.add_weight(initializer="zeros")
+        self.errors = self.add_weight(shape=(2,), initializer="zeros")
+
+    def update_state(self, y, predicted, sample_weight=None):
+        self.rows.assign_add(ops.cast(ops.shape(y)[0], "float32"))
+        self.errors.assign_add(ops.sum(ops.abs(y - predicted), axis=0))
+
+    def result(self):
+        return {"largest": ops.max(self.errors) / self.rows, "smallest": ops.min(self.errors) / self.rows}
+
+
 def training(
     build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
 ) -> dict:
@@ -111,7 +127,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         compiled({"a": "mse", "b": "binary_crossentropy"}, loss_weights={"a": 1.0, "b": 0.3}, metrics={"b": ["auc"]}),
     ),
     "metrics that are objects": training(
-        x=X, y=Y, compile=compiled(metrics=lambda: [keras.metrics.RootMeanSquaredError(), keras.metrics.R2Score()])
+        compile=compiled(metrics=lambda: [keras.metrics.RootMeanSquaredError(), keras.metrics.R2Score(), Extremes()])
     ),
     "weights of classes": training(
         y=(Y[:, 0] > 0).astype("int32"),

@@ -21,11 +21,11 @@ def joint_logs(result: Callable[[], dict[str, Any]], metrics: Sequence[keras.Met
     total = _summed([_share(v, x, cluster) for v, x in zip(variables, own, strict=True)], cluster)
     values = [keras.ops.convert_to_tensor(new.astype(old.dtype)) for new, old in zip(total, own, strict=True)]
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-        logs = {name: np.asarray(value) for name, value in dict(result()).items()}
+        logs = keras.tree.map_structure(np.asarray, dict(result()))  # the result of a metric may be a dict
     if logs.keys() == {name for metric in metrics for name in _names(metric)}:
         return logs
-    means = _summed([value / cluster.size for value in logs.values()], cluster)
-    return dict(zip(logs, means, strict=True))
+    means = _summed([value / cluster.size for value in keras.tree.flatten(logs)], cluster)
+    return keras.tree.pack_sequence_as(logs, means)
 
 
 def _names(metric: keras.Metric) -> list[str]:
