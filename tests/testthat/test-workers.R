@@ -24,12 +24,13 @@ run_two_workers <- function(lines) {
   )
   command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
   printed <- system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
-  sort(grep("^worker [01] of 2: ", printed, value = TRUE))
+  lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
+  if (length(lines) != 2) stop(paste(printed, collapse = "\n"))
+  lines
 }
 
 test_that("two processes with TF_CONFIG train as one", {
   lines <- run_two_workers(script_of_a_worker)
-  expect_length(lines, 2)
   losses <- sub(".*: ", "", lines)
   expect_equal(losses[1], losses[2])
 
@@ -43,7 +44,7 @@ test_that("a model that another package has built first is trained by both", {
     "of_another <- reticulate::import('keras')",
     "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
     "parallel_model <- multi_gpu_model(model, gpus = 1)",
-    "cat(format(parallel_model$plan$cluster), ': joined\\n', sep = '')"
+    "cat(sprintf('%s: joined\\n', format(parallel_model$plan$cluster)))" # in one piece: both print at the same time
   )
   expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
 })
