@@ -32,7 +32,7 @@ def number() -> int:
 
 def all_runs(files: str) -> dict[str, Any]:
     """The results of every function below, by name."""
-    runs = (datasets, own_data, callbacks, loop, own_step, noise, start, weights_alike)
+    runs = (datasets, own_data, callbacks, loop, own_step, noise, start, weights_alike, settings_apart)
     return {run.__name__: run(files) if run is datasets else run() for run in runs}
 
 
@@ -362,3 +362,33 @@ def weights_alike() -> dict[str, Any]:
     begun = template.get_weights()
     model.fit(X, Y, batch_size=8, verbose=0)
     return {"own": own, "begun": begun, "trained": template.get_weights()}
+
+
+class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Without a configuration, which training does not need."""
+
+    def __call__(self, step):
+        return 0.1
+
+
+def settings_apart() -> dict[str, Any]:
+    """The errors where worker 1 trains in another way; and the weights where it has but another learning rate."""
+    model = multi_gpu_model(dense_model(), gpus=1)
+    chief = number() == 0
+
+    def trained_with(optimizer: Any = "sgd", loss: Any = "mse", **fit: Any) -> str:
+        model.compile(optimizer, loss)
+        return error_of(lambda: model.fit(X, Y, verbose=0, **fit))
+
+    sgd = keras.optimizers.SGD
+    fits = {
+        "optimizer": lambda: trained_with("sgd" if chief else "adagrad"),
+        "momentum": lambda: trained_with(sgd(momentum=0.9 if chief else 0.8)),
+        "loss": lambda: trained_with(loss="mse" if chief else "mae"),
+        "epochs": lambda: trained_with(epochs=2 if chief else 3),
+        "batch_size": lambda: trained_with(batch_size=32 if chief else 8),
+        "validation": lambda: trained_with(validation_split=0.0 if chief else 0.2),
+        "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),
+        "schedule": lambda: trained_with(sgd(OwnSchedule()), loss=lambda y, p: keras.losses.mean_squared_error(y, p)),
+    }
+    return {"errors": {kind: fit() for kind, fit in fits.items()}, "weights": model.template.get_weights()}

@@ -155,18 +155,99 @@ def step(monkeypatch):
         monkeypatch.setenv(f"SLURM_{name}", value)
 
 
-@pytest.mark.parametrize("here", [None, "n10"])
-def test_a_step_of_slurm_makes_a_cluster_in_the_order_of_its_nodes(step, monkeypatch, here):
-    if here:
-        monkeypatch.setenv("SLURMD_NODENAME", here)
-    cluster = described({"TF_CONFIG": schedulers.config_of(os.environ, [], None)})
-    assert (cluster.number, cluster.addresses) == (2, ("n9:2222", "n9:2223", "n10:2222", "n10:2223"))
+@pytest.mark.parametrize(
+    ("more", "addresses"),
+    [
+        ({}, ("n9:15000", "n9:15001", "n10:15000", "n10:15001")),
+        ({"SLURMD_NODENAME": "n10"}, ("n9:15000", "n9:15001", "n10:15000", "n10:15001")),
+        (
+            {"SLURMD_NODENAME": "n9", "SLURM_DISTRIBUTION": "cyclic:block"},
+            ("n9:15000", "n10:15000", "n9:15001", "n10:15001"),
+        ),
+        ({"SLURM_STEP_RESV_PORTS": "12003-12005"}, ("n9:12003", "n9:12004", "n10:12003", "n10:12004")),
+    ],
+)
+def test_a_step_of_slurm_makes_a_cluster_in_the_order_of_its_tasks(step, monkeypatch, more, addresses):
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    for config in (schedulers.config_of_tasks(os.environ), schedulers.config_of(os.environ, [], None)):
+        cluster = described({"TF_CONFIG": config})
+        assert (cluster.number, cluster.addresses) == (2, addresses)
 
 
 def test_tasks_that_slurm_has_put_elsewhere_are_refused(step, monkeypatch):
     monkeypatch.setenv("SLURMD_NODENAME", "n9")
     with pytest.raises(ValueError, match=r"Expected .* Received: task 2 on n9 rather than on n10\. Use `srun --dist"):
-        schedulers.config_of(os.environ, [], None)
+        multigpu.multi_gpu_model(dense_model(), gpus=2)
+
+
+def test_steps_at_the_same_time_listen_on_ports_of_their_own(step, monkeypatch):
+    def ports(job, number):
+        monkeypatch.setenv("SLURM_JOB_ID", str(job))
+        monkeypatch.setenv("SLURM_STEP_ID", str(number))
+        addresses = described({"TF_CONFIG": schedulers.config_of_tasks(os.environ)}).addresses
+        return [int(address.split(":")[1]) for address in addresses if address.startswith("n9")]
+
+    taken = [port for job in range(700_000, 700_020) for number in range(20) for port in ports(job, number)]
+    assert len(set(taken)) == len(taken) == 2 * 400
+    assert (min(taken) >= 15_000, max(taken) < 31_000) == (True, True)
+
+
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "3"}
+
+
+@pytest.mark.parametrize("environ", [OPEN_MPI, MPICH, {**OPEN_MPI, "SLURM_STEP_NODELIST": "n9"}])
+def test_tasks_of_mpirun_on_one_host_make_a_cluster(environ):
+    cluster = described({"TF_CONFIG": schedulers.config_of_tasks(environ)})
+    assert (cluster.number, cluster.addresses) == (1, ("127.0.0.1:15000", "127.0.0.1:15001", "127.0.0.1:15002"))
+
+
+def test_two_mpiruns_on_a_host_listen_on_ports_of_their_own():
+    one, two = (schedulers.config_of_tasks({**OPEN_MPI, "PMIX_NAMESPACE": name}) for name in ("21", "22"))
+    assert not set(described({"TF_CONFIG": one}).addresses) & set(described({"TF_CONFIG": two}).addresses)
+
+
+APART = {
+    "no scheduler": {},
+    "mpirun on several hosts, within a step of SLURM": {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+    "one task of mpirun": {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALNRANKS": "1"},
+    "a shell in a step of SLURM": {"SLURM_PTY_PORT": "40000"},
+    "TF_CONFIG, which has the last word": {"TF_CONFIG": "{}"},
+}
+
+
+@pytest.mark.parametrize("environ", APART.values(), ids=APART)
+def test_without_a_word_of_where_the_others_are_there_is_no_cluster(request, monkeypatch, environ):
+    if environ:
+        request.getfixturevalue("step")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert start.described_here() is None
+
+
+def test_a_step_of_slurm_that_comes_too_late_is_refused(step):
+    multigpu.available_gpus()
+    with pytest.raises(ValueError, match=r"variables of SLURM or MPI describe 4 workers.* on worker 2 of 4\. Import m"):
+        start.check_joined()
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, True), (1, False)])
+def test_the_chief_says_that_tasks_of_a_scheduler_train_together(step, monkeypatch, capsys, number, said):
+    monkeypatch.setenv("SLURM_PROCID", str(number))
+    monkeypatch.setattr(start, "joined", start.described_here)
+    start.check_joined()
+    expected = "multigpu: 4 tasks train one model together, from n9:15000 to n10:15001. Set TF_CONFIG='{}' for each"
+    assert (expected in capsys.readouterr().err) == said
+
+
+def test_a_resolver_has_the_last_word_over_the_variables_of_a_scheduler(step, monkeypatch):
+    listening = []
+    monkeypatch.setattr(start, "joined", start.described_here)
+    monkeypatch.setattr(start, "_started", lambda: False)
+    monkeypatch.setattr(start, "_listen", listening.append)
+    multigpu.join_cluster(resolver())
+    assert [cluster.addresses for cluster in listening] == [("a:1", "b:2")]
 
 
 @pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])

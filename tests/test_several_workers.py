@@ -10,6 +10,7 @@ from cluster_trainings import OPTIMIZERS, SLICED, TRAININGS, train_all
 from equality import FLOAT32, assert_same_numbers
 from workers import PYTHON, results
 
+from multigpu.cluster import schedulers
 from multigpu.cluster.launch import local_configs
 
 # four workers take four times the time: those trainings in which most meets
@@ -63,29 +64,58 @@ def test_workers_with_other_devices_are_refused_by_name():
         assert re.search(r"Received: devices: CPU:0, CPU:1 on worker 1 at \S+, and CPU:0 on worker 0 at ", message)
 
 
-BY_SLURM = """
+JOINED = """
 import keras, multigpu, tensorflow as tf
 
-slurm = tf.distribute.cluster_resolver.SlurmClusterResolver
-resolver = slurm(port_base={port}, gpus_per_node=2, gpus_per_task=1, auto_set_gpu=False)
-multigpu.join_cluster(resolver)
-multigpu.join_cluster(resolver)  # once more, which changes nothing
+{}
 model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]), gpus=1)  # no weights
 print(model.plan.cluster, model.plan.cluster.addresses)
 """
+RESOLVED = """
+slurm = tf.distribute.cluster_resolver.SlurmClusterResolver
+resolver = slurm(port_base={}, gpus_per_node=2, gpus_per_task=1, auto_set_gpu=False)
+multigpu.join_cluster(resolver)
+multigpu.join_cluster(resolver)  # once more, which changes nothing
+"""
+STEP = {"SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2"}
+MPIRUN = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": str(os.getpid())}
+
+
+def printed_by_tasks(script, rank, common):
+    """The last line of each of two tasks that a scheduler numbers in the variable `rank`."""
+    common = {**os.environ, **common, "PYTHONPATH": str(PYTHON), "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-c", script]
+    workers = [
+        subprocess.Popen(command, env={**common, rank: str(number)}, stdout=subprocess.PIPE, text=True)
+        for number in range(2)
+    ]
+    return [worker.communicate(timeout=200)[0].splitlines()[-1] for worker in workers]
+
+
+def free_port():
+    return int(local_configs(1)[0].split("127.0.0.1:")[1].split('"')[0])
+
+
+@pytest.mark.parametrize(
+    ("rank", "common", "host"),
+    [("SLURM_PROCID", STEP, "localhost"), ("OMPI_COMM_WORLD_RANK", MPIRUN, "127.0.0.1")],
+    ids=["srun", "mpirun"],
+)
+def test_tasks_that_a_scheduler_has_started_join(rank, common, host):
+    """The same script as on one machine, started with `srun python` or `mpirun python`."""
+    port = free_port()
+    if rank == "SLURM_PROCID":
+        common = {**common, "SLURM_STEP_RESV_PORTS": f"{port}-{port + 1}"}
+    else:
+        port = int(re.search(r":(\d+)", schedulers.config_of_tasks({**common, rank: "0"}))[1])
+    addresses = (f"{host}:{port}", f"{host}:{port + 1}")
+    printed = printed_by_tasks(JOINED.format(""), rank, common)
+    assert printed == [f"worker {number} of 2 {addresses}" for number in range(2)]
 
 
 def test_workers_that_a_resolver_of_tensorflow_finds_join():
     """A script of one's own, in a step of SLURM with two tasks on this machine."""
-    port = int(local_configs(1)[0].split("127.0.0.1:")[1].split('"')[0])
-    step = {"SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2"}
-    common = {**os.environ, **step, "PYTHONPATH": str(PYTHON), "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", BY_SLURM.format(port=port)]
-    workers = [
-        subprocess.Popen(command, env={**common, "SLURM_PROCID": str(number)}, stdout=subprocess.PIPE, text=True)
-        for number in range(2)
-    ]
-    printed = [worker.communicate(timeout=200)[0] for worker in workers]
+    port = free_port()
     addresses = (f"localhost:{port}", f"localhost:{port + 1}")
-    for number, text in enumerate(printed):
-        assert text.splitlines()[-1:] == [f"worker {number} of 2 {addresses}"]
+    printed = printed_by_tasks(JOINED.format(RESOLVED.format(port)), "SLURM_PROCID", STEP)
+    assert printed == [f"worker {number} of 2 {addresses}" for number in range(2)]

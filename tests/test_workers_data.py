@@ -125,3 +125,27 @@ def test_all_begin_with_the_chiefs_weights_and_deal_rows_alike(workers):
         for weight, expected in zip(other[kind], chief[kind], strict=True):
             np.testing.assert_array_equal(weight, expected)
     np.testing.assert_array_equal(chief["begun"][0], chief["own"][0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("optimizer", r'Received: optimizer: {"Adagrad": .*} on worker 1 at \S+, and {"SGD": .*} on worker 0 at '),
+        ("momentum", r'Received: optimizer: .*"momentum": 0\.8,.* on worker 1 at \S+, and .*"momentum": 0\.9'),
+        ("loss", r'Received: loss: "mae" on worker 1 at \S+, and "mse" on worker 0 at \S+ Call `compile\(\)` and `fit'),
+        ("epochs", r"Received: epochs: 3 on worker 1 at \S+, and 2 on"),
+        ("batch_size", r"Received: batch_size: 8 on worker 1 at \S+, and 32 on"),
+        ("validation", r"Received: validation: True on worker 1 at \S+, and False on"),
+        ("learning rate", "^$"),
+        ("schedule", "^$"),
+    ],
+)
+def test_workers_that_train_in_other_ways_are_refused_by_name(workers, kind, message):
+    for worker in workers:
+        assert re.search(message, worker["settings_apart"]["errors"][kind])
+
+
+def test_the_learning_rate_is_the_chiefs(workers):
+    chief, other = (worker["settings_apart"]["weights"] for worker in workers)
+    for weight, expected in zip(other, chief, strict=True):
+        np.testing.assert_array_equal(weight, expected)

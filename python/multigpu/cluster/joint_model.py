@@ -16,6 +16,7 @@ from multigpu.cluster.joint_batches import JointBatches, joint_batches
 from multigpu.cluster.joint_logs import joint_logs
 from multigpu.cluster.joint_step import Part, Step, Talk, unless_standing_by
 from multigpu.cluster.lost import named
+from multigpu.cluster.roll_call import check_fit_alike
 from multigpu.cluster.together import callbacks_of
 from multigpu.parallel import ParallelModel, by_name
 from multigpu.plan import Plan
@@ -37,6 +38,7 @@ class JointModel(ParallelModel):
         """Keras' own `fit`, on joint batches. The chief alone prints and writes files."""
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
         with self._verb() as keep:
+            check_fit_alike(self.template, arguments, self._cluster)
             validation = arguments.get("validation_data")
             if validation is not None:
                 arguments["validation_data"] = self._validation(arguments, validation, keep)

@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,9 +13,13 @@ from multigpu.cluster.absence import answer_on_port
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.lost import ask_on, wait_for_all, watch
 from multigpu.cluster.messages import take_chiefs_values, tell_numbers, tell_text
+from multigpu.cluster.settings import settings
 from multigpu.place_locate import stored_dtype
 from multigpu.plan import Plan
+from multigpu.template import compile_arguments
 
+BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
+FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
 UNSET_SEED = 87654321  # TensorFlow's answer where `tf.random.set_seed()` was never called
 
 
@@ -28,8 +34,7 @@ def begin_together(model: keras.Model, plan: Plan) -> None:
         return
     wait_for_all(cluster)
     watch(cluster)
-    answers = [json.loads(text) for text in tell_text(json.dumps(_answers(model, plan)), cluster)]
-    _check_alike(answers, cluster)
+    _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
     ask_on(tell_numbers([answer_on_port()], cluster)[:, 0].astype(int).tolist())
     optimizer = getattr(model, "optimizer", None)
     take_chiefs_values([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
@@ -57,15 +62,33 @@ def _shown(variable: keras.Variable) -> str:
     return f"{variable.path} {tuple(variable.shape)} {kind}"
 
 
-def _check_alike(answers: list[dict[str, str]], cluster: Cluster) -> None:
-    for number, answer in enumerate(answers):
-        for question, expected in answers[0].items():
+def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: Cluster) -> None:
+    """Refuses workers that train in other ways: their weights would part, or some would wait for the others.
+
+    Raises:
+        ValueError: a worker has another optimizer, loss or argument of `fit`. All workers raise it.
+    """
+    loss = compile_arguments(model)["loss"] if model.compiled else None
+    validated = arguments.get("validation_data") is not None or bool(arguments.get("validation_split"))
+    answers = {
+        "optimizer": json.dumps(settings(getattr(model, "optimizer", None))),
+        "loss": json.dumps(settings(loss)),
+        "batch_size": str(arguments.get("batch_size") or 32),  # as Keras has it
+        "epochs": str(arguments.get("epochs", 1)),
+        "validation": str(validated),
+    }
+    _check_alike(answers, cluster, FIT_ALIKE)
+
+
+def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> None:
+    told = [json.loads(text) for text in tell_text(json.dumps(answers), cluster)]
+    for number, answer in enumerate(told):
+        for question, expected in told[0].items():
             if answer.get(question) != expected:
                 raise ValueError(
                     "Expected the same program on all workers. "
                     f"Received: {question}: {answer.get(question)} on {cluster.name(number)}, and {expected} on "
-                    f"{cluster.name(0)}. Install the same versions everywhere, and build the same model, with as many "
-                    "devices on each."
+                    f"{cluster.name(0)}. {cure}"
                 )
 
 

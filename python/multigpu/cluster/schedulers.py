@@ -1,29 +1,50 @@
 """Schedulers: which task this is, and which others there are, as SLURM or MPI say it in variables."""
 
-import os
 import re
+import sys
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 
-from multigpu.cluster.description import configs
+from multigpu.cluster.description import Cluster, configs
 
-PORT = 2222  # of the first worker of a machine
-RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # as Open MPI, PMIx and MPICH name them
+PORT = 2222  # of the first worker of a host that is named by hand
+PORTS, TASKS = range(15_000, 31_000), 16  # of workers that a scheduler has started, and how many of one job on a host
+SLURM = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")
+MPI = (  # rank, number of tasks, and how many of them are on this host, as Open MPI and MPICH name them
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+)
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 SIZES = {
-    "SLURM_STEP_NUM_TASKS": "`srun python -m multigpu launch train.py`",
     "OMPI_COMM_WORLD_SIZE": "`mpirun ... python -m multigpu launch --hosts a,b train.py`",
     "PMI_SIZE": "`mpirun ... python -m multigpu launch --hosts a,b train.py`",
+    "SLURM_STEP_NUM_TASKS": "`srun python -m multigpu launch train.py`",
 }
 
 
+def config_of_tasks(environ: Mapping[str, str]) -> str | None:
+    """The TF_CONFIG of this task, where a scheduler has started it and says where the others are, or else None.
+
+    Raises:
+        ValueError: SLURM has not put the tasks where its variables let them be found.
+    """
+    if started_by_mpi := next((names for names in MPI if names[2] in environ), None):  # also within a step of SLURM
+        rank, size, here = (int(environ.get(name, 0)) for name in started_by_mpi)
+        return _config_of_one_host(rank, size, environ) if size == here > 1 else None
+    if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is alone in its step
+        return _config_of_slurm(environ)
+    return None
+
+
 def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None) -> str:
-    """The TF_CONFIG of this process, from what a scheduler says, or from a list of hosts and a rank.
+    """The TF_CONFIG of this process, from a list of hosts and a rank, or else from what a scheduler says.
 
     Raises:
         ValueError: neither says which worker this is, or which others there are.
     """
-    if not hosts and "SLURM_STEP_NODELIST" in environ:
-        return _config_of_slurm()
+    if not hosts and (config := config_of_tasks(environ)):
+        return config
     if rank is None:
         rank = next((int(environ[name]) for name in RANKS if name in environ), None)
     if not hosts or rank is None or not 0 <= rank < len(hosts):
@@ -41,29 +62,61 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
     return configs(addresses)[rank]
 
 
-def _config_of_slurm() -> str:
+def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str:
+    """For mpirun, which tells no task the names of other hosts."""
+    first = _first_port(environ)
+    return configs([f"127.0.0.1:{first + number}" for number in range(size)])[rank]
+
+
+def _config_of_slurm(environ: Mapping[str, str]) -> str:
     import tensorflow as tf  # only here: the workers import it anyway, the launcher of one machine need not
 
-    tasks, rank = int(os.environ["SLURM_STEP_NUM_TASKS"]), int(os.environ["SLURM_PROCID"])
+    tasks, rank = int(environ["SLURM_STEP_NUM_TASKS"]), int(environ["SLURM_PROCID"])
     # as many "GPUs" as tasks, and hands off: which GPUs a task has is SLURM's to say
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        port_base=PORT, gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
+        port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
     )
     # TensorFlow sorts by letters, which puts n10 before n9
     addresses = sorted(resolver.cluster_spec().as_dict()["worker"], key=_by_numbers)
-    host, here = addresses[rank].rpartition(":")[0], os.environ.get("SLURMD_NODENAME")
+    if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):  # the first task of each node, then the second
+        addresses.sort(key=_port)
+    host, here = addresses[rank].rpartition(":")[0], environ.get("SLURMD_NODENAME")
     if here not in (None, host):
         raise ValueError(
-            "Expected the tasks of the step one node after the other, in the order of the nodes' names. Received: task "
-            f"{rank} on {here} rather than on {host}. Use `srun --distribution=block`; or pass `--hosts` in the order "
-            "of the tasks, and `--rank $SLURM_PROCID`."
+            "Expected the tasks of the step in the order of the nodes' names, block after block or cyclic. Received: "
+            f"task {rank} on {here} rather than on {host}. Use `srun --distribution=block`; or start each with `python "
+            "-m multigpu launch --rank $SLURM_PROCID --hosts`, in the order of the tasks; or set TF_CONFIG='{}' to "
+            "train apart."
         )
     return configs(addresses)[rank]
+
+
+def _first_port(environ: Mapping[str, str]) -> int:
+    """Of a host: what `srun --resv-ports` has reserved, or else another one for each job, as jobs share hosts."""
+    if reserved := re.match(r"\d+", environ.get("SLURM_STEP_RESV_PORTS", "")):
+        return int(reserved[0])
+    # neighbours among jobs and steps run at the same time, and never get the same
+    step = 37 * int(environ.get("SLURM_JOB_ID", 0)) + int(environ.get("SLURM_STEP_ID", 0))
+    job = step + zlib.crc32(environ.get("PMIX_NAMESPACE", "").encode())
+    return PORTS[job % (len(PORTS) // TASKS) * TASKS]
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def _by_numbers(address: str) -> list[tuple[int, str]]:
     """What puts n9 before n10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", address) if part]
+
+
+def say_that_tasks_train_together(cluster: Cluster) -> None:
+    """The chief says so where only a scheduler's variables do: tasks of one job may be trainings of their own."""
+    if cluster.is_chief:
+        sys.stderr.write(
+            f"multigpu: {cluster.size} tasks train one model together, from {cluster.addresses[0]} to "
+            f"{cluster.addresses[-1]}. Set TF_CONFIG='{{}}' for each to train a model of its own.\n"
+        )
 
 
 def warn_of_tasks_apart(environ: Mapping[str, str]) -> None:
@@ -75,8 +128,8 @@ def warn_of_tasks_apart(environ: Mapping[str, str]) -> None:
         if tasks.isdecimal() and int(tasks) > 1:
             warnings.warn(
                 f"This is one of {tasks} tasks ({name}), which train apart, each a model of its own on GPUs that it "
-                f"sees. To train one model together, start them with {launch}; or set TF_CONFIG='{{}}', and nothing "
-                "is said.",
+                "sees, since no variable says where all the others are. To train one model together, start them with "
+                f"{launch}; or set TF_CONFIG='{{}}', and nothing is said.",
                 stacklevel=4,  # where `multi_gpu_model()` is called
             )
             return

@@ -7,22 +7,28 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # the one public way, a strategy, starts TensorFlow: see `join`
 
 from multigpu.cluster.description import Cluster, described, jobs_of
-from multigpu.cluster.schedulers import warn_of_tasks_apart
+from multigpu.cluster.schedulers import config_of_tasks, say_that_tasks_train_together, warn_of_tasks_apart
 
 
 def join() -> None:
-    """Makes TensorFlow, when it starts, listen as the worker that TF_CONFIG describes. Without one nothing happens.
+    """Makes TensorFlow, when it starts, listen as the worker that TF_CONFIG or a scheduler describes, if any does.
 
     A model is built before `multi_gpu_model()` is called, and TensorFlow starts with its first variable. So this runs
     when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but starts TensorFlow,
     and then devices can no longer be configured.
     """
     try:
-        cluster = described(os.environ)
+        cluster = described_here()
     except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
         return
     if cluster is not None and joined() is None and not _started():  # `check_joined` says so where it is too late
         _listen(cluster)
+
+
+def described_here() -> Cluster | None:
+    """The cluster in TF_CONFIG, which has the last word, even if it is `{}`; or else that of a scheduler's tasks."""
+    config = None if "TF_CONFIG" in os.environ else config_of_tasks(os.environ)
+    return described({**os.environ, "TF_CONFIG": config} if config else os.environ)
 
 
 def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
@@ -49,10 +55,11 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
     before = joined()
     if cluster is None or cluster == before:
         return
-    if before is not None:
+    if before is not None and ("TF_CONFIG" in os.environ or _started()):  # not one that a scheduler describes
         raise ValueError(
             f"Expected one cluster. Received: {cluster}, with {', '.join(cluster.addresses)}, and before "
-            f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both."
+            f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both, and "
+            "before a model is built."
         )
     if _started():
         raise _too_late(cluster, "the resolver finds", "Call `multigpu.join_cluster()`")
@@ -91,18 +98,22 @@ def joined() -> Cluster | None:
 
 
 def check_joined() -> None:
-    """Refuses to train alone where TF_CONFIG is not understood, or describes a cluster that could not be joined.
+    """Refuses to train alone where TF_CONFIG or a scheduler describes a cluster that was not understood or joined.
 
-    Where a scheduler has started several tasks, and nothing has been joined, it warns.
+    Where a scheduler has started several tasks, it says whether they train together, or warns that they do not.
 
     Raises:
         ValueError: the message says what was expected, what was received, and what to do.
     """
-    cluster = described(os.environ)
-    if cluster is not None and joined() is None:
-        raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
-    if joined() is None:
+    by_hand = "TF_CONFIG" in os.environ
+    cluster, found = described_here(), joined()
+    if cluster is not None and found is None:
+        known = "TF_CONFIG describes" if by_hand else "variables of SLURM or MPI describe"
+        raise _too_late(cluster, known, f"Import multigpu{', with TF_CONFIG set,' if by_hand else ''}")
+    if found is None:
         warn_of_tasks_apart(os.environ)
+    elif not by_hand and found == cluster:
+        say_that_tasks_train_together(found)
 
 
 def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
