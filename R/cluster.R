@@ -1,8 +1,8 @@
 #' Join the workers of a scheduler or a cloud
 #'
-#' On several machines, [multi_gpu_model()] trains with the workers that the environment variable TF_CONFIG names. Where
-#' another program knows them, one of TensorFlow's cluster resolvers asks it, and this joins what it finds. Call it at
-#' the top of the script, on every machine, before a model is built.
+#' On several machines, [multi_gpu_model()] trains with the workers that the environment variable TF_CONFIG names, or
+#' that `srun` has started. Where another program knows them, one of TensorFlow's cluster resolvers asks it, and this
+#' joins what it finds. Call it at the top of the script, on every machine, before a model is built.
 #'
 #' @param resolver A resolver from `tf$distribute$cluster_resolver`, which has to know which task this process is: give
 #'   those that do not `task_type` and `task_id`.
@@ -13,8 +13,10 @@
 #' @family devices
 #' @examples
 #' \dontrun{
-#' # under srun
-#' join_cluster(tf$distribute$cluster_resolver$SlurmClusterResolver())
+#' resolver <- tf$distribute$cluster_resolver$KubernetesClusterResolver()
+#' resolver$task_type <- "worker"
+#' resolver$task_id <- 0L # which of them this is
+#' join_cluster(resolver)
 #' parallel_model <- multi_gpu_model(model, gpus = NULL)
 #' }
 #' @export

@@ -41,9 +41,11 @@ how_to_load <- function(piece) {
   )
 }
 
-# Where TF_CONFIG names other machines, the Python side has to be there before the first model: see `start.py`.
+# Where TF_CONFIG or a scheduler names other workers, the Python side has to be there before the first model: see
+# `start.py`.
 join_workers <- function(...) {
-  if (nzchar(Sys.getenv("TF_CONFIG"))) core()
+  tasks <- Sys.getenv(c("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
+  if (nzchar(Sys.getenv("TF_CONFIG")) || any(grepl("^[0-9]+$", tasks) & tasks != "1")) core()
 }
 
 # The Python side of this package, or one of its modules, once all that it needs is there.

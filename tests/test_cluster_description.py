@@ -228,7 +228,9 @@ def test_without_a_word_of_where_the_others_are_there_is_no_cluster(request, mon
 
 def test_a_step_of_slurm_that_comes_too_late_is_refused(step):
     multigpu.available_gpus()
-    with pytest.raises(ValueError, match=r"variables of SLURM or MPI describe 4 workers.* on worker 2 of 4\. Import m"):
+    with pytest.raises(
+        ValueError, match=r"variables of SLURM or MPI describe 4 workers.* on worker 2 of 4\. Set TF_CONFIG"
+    ):
         start.check_joined()
 
 

@@ -11,7 +11,7 @@ from equality import FLOAT32, assert_same_numbers
 from workers import PYTHON, results
 
 from multigpu.cluster import schedulers
-from multigpu.cluster.launch import local_configs
+from multigpu.cluster.launch import free_ports
 
 # four workers take four times the time: those trainings in which most meets
 BY_FOUR = ("validation", "sample weights", "masks", "synchronized statistics", "several inputs and outputs")
@@ -92,10 +92,6 @@ def printed_by_tasks(script, rank, common):
     return [worker.communicate(timeout=200)[0].splitlines()[-1] for worker in workers]
 
 
-def free_port():
-    return int(local_configs(1)[0].split("127.0.0.1:")[1].split('"')[0])
-
-
 @pytest.mark.parametrize(
     ("rank", "common", "host"),
     [("SLURM_PROCID", STEP, "localhost"), ("OMPI_COMM_WORLD_RANK", MPIRUN, "127.0.0.1")],
@@ -103,7 +99,7 @@ def free_port():
 )
 def test_tasks_that_a_scheduler_has_started_join(rank, common, host):
     """The same script as on one machine, started with `srun python` or `mpirun python`."""
-    port = free_port()
+    port = free_ports(1)[0]
     if rank == "SLURM_PROCID":
         common = {**common, "SLURM_STEP_RESV_PORTS": f"{port}-{port + 1}"}
     else:
@@ -115,7 +111,7 @@ def test_tasks_that_a_scheduler_has_started_join(rank, common, host):
 
 def test_workers_that_a_resolver_of_tensorflow_finds_join():
     """A script of one's own, in a step of SLURM with two tasks on this machine."""
-    port = free_port()
+    port = free_ports(1)[0]
     addresses = (f"localhost:{port}", f"localhost:{port + 1}")
     printed = printed_by_tasks(JOINED.format(RESOLVED.format(port)), "SLURM_PROCID", STEP)
     assert printed == [f"worker {number} of 2 {addresses}" for number in range(2)]

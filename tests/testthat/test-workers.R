@@ -12,8 +12,8 @@ script_of_a_worker <- c(
   "cat(sprintf('%s: %.5f\\n', format(parallel_model$plan$cluster), tail(history$metrics$loss, 1)))"
 )
 
-# What two workers print that run these lines.
-run_two_workers <- function(lines) {
+# What two workers print that run these lines: with TF_CONFIG, or with what SLURM tells its tasks.
+run_two_workers <- function(lines, by_slurm = FALSE) {
   file <- tempfile(fileext = ".R")
   writeLines(lines, file)
   python <- reticulate::py_config()$python
@@ -22,11 +22,29 @@ run_two_workers <- function(lines) {
     paste0("R_LIBS=", libs), "TESTTHAT=false", paste0("RETICULATE_PYTHON=", python),
     paste0("PYTHONPATH=", python_folder())
   )
-  command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
-  printed <- system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
+  printed <- if (by_slurm) {
+    system2("sh", c("-c", shQuote(two_tasks(file))), stdout = TRUE, stderr = TRUE, env = c(env, step_of_slurm()))
+  } else {
+    command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
+    system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
+  }
   lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
   if (length(lines) != 2) stop(paste(printed, collapse = "\n"))
   lines
+}
+
+# As `srun -n 2 Rscript file` does.
+two_tasks <- function(file) {
+  task <- paste("SLURM_PROCID=%d", shQuote(file.path(R.home("bin"), "Rscript")), shQuote(file))
+  paste(sprintf(task, 0), "&", sprintf(task, 1), "; wait")
+}
+
+step_of_slurm <- function() {
+  ports <- reticulate::import_from_path("multigpu.cluster.launch", python_folder())$free_ports(1L)
+  c(
+    "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_NUM_TASKS=2",
+    sprintf("SLURM_STEP_RESV_PORTS=%d-%d", ports, ports + 1L)
+  )
 }
 
 test_that("two processes with TF_CONFIG train as one", {
@@ -38,15 +56,21 @@ test_that("two processes with TF_CONFIG train as one", {
   expect_equal(losses[1], sub(".*: ", "", tail(alone, 1)))
 })
 
+built_by_another <- c(
+  "library(multigpu)",
+  "of_another <- reticulate::import('keras')",
+  "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
+  "parallel_model <- multi_gpu_model(model, gpus = 1)",
+  "cat(sprintf('%s: joined\\n', format(parallel_model$plan$cluster)))" # in one piece: both print at the same time
+)
+
 test_that("a model that another package has built first is trained by both", {
-  built_by_another <- c(
-    "library(multigpu)",
-    "of_another <- reticulate::import('keras')",
-    "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
-    "parallel_model <- multi_gpu_model(model, gpus = 1)",
-    "cat(sprintf('%s: joined\\n', format(parallel_model$plan$cluster)))" # in one piece: both print at the same time
-  )
   expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
+})
+
+test_that("tasks of SLURM join by themselves, also where another package has built the model first", {
+  joined <- c("worker 0 of 2: joined", "worker 1 of 2: joined")
+  expect_equal(run_two_workers(built_by_another, by_slurm = TRUE), joined)
 })
 
 resolver_of <- function(...) {

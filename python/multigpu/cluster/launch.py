@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def local_configs(processes: int) -> list[str]:
     """A TF_CONFIG for each of several workers on this machine, with ports that are free now."""
-    return configs([f"127.0.0.1:{port}" for port in _free_ports(processes)])
+    return configs([f"127.0.0.1:{port}" for port in free_ports(processes)])
 
 
 def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> int:
@@ -76,7 +76,8 @@ def _wait(workers: Sequence[subprocess.Popen]) -> int:
     return 128 - failed if failed < 0 else failed  # as a shell says it: 128 and the number of the signal
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nobody listens on now."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

@@ -32,12 +32,12 @@ def described_here() -> Cluster | None:
 
 
 def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-    """Joins the workers that one of TensorFlow's cluster resolvers finds, as TF_CONFIG does by itself.
+    """Joins the workers that one of TensorFlow's cluster resolvers finds, as TF_CONFIG and `srun` do by themselves.
 
     Args:
-        resolver: of a scheduler or a cloud, for instance
-            `tf.distribute.cluster_resolver.SlurmClusterResolver()` under `srun`. It has to know which task this
-            process is: give those that do not `task_type` and `task_id`.
+        resolver: of another scheduler or a cloud, for instance
+            `tf.distribute.cluster_resolver.KubernetesClusterResolver(...)`. It has to know which task this process
+            is: give those that do not `task_type` and `task_id`.
 
     Raises:
         ValueError: TensorFlow has already used a device; or the resolver does not say which task this is; or there
@@ -107,9 +107,11 @@ def check_joined() -> None:
     """
     by_hand = "TF_CONFIG" in os.environ
     cluster, found = described_here(), joined()
+    if cluster is not None and found is None and by_hand:
+        raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
     if cluster is not None and found is None:
-        known = "TF_CONFIG describes" if by_hand else "variables of SLURM or MPI describe"
-        raise _too_late(cluster, known, f"Import multigpu{', with TF_CONFIG set,' if by_hand else ''}")
+        known = "variables of SLURM or MPI describe"
+        raise _too_late(cluster, known, "Set TF_CONFIG='{}' to train alone; or import multigpu")
     if found is None:
         warn_of_tasks_apart(os.environ)
     elif not by_hand and found == cluster:
