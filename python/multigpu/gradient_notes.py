@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+from multigpu.custom_gradient import custom_gradient
+
 
 @dataclass
 class GradientNotes:
@@ -30,8 +32,8 @@ class GradientNotes:
         if not (x.dtype.is_floating or x.dtype.is_complex):
             return x
 
-        @tf.custom_gradient
-        def watched(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        @custom_gradient
+        def watched(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             def note(upstream: tf.Tensor) -> tf.Tensor:
                 self.used.add(number)
                 return upstream

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.exhaustion import OutOfMemory, explained
 from multigpu.strategies import USED, check_no_strategy
+from multigpu.tapes import tapes_released
 
 BATCH_SIZE = 32  # Keras' own, where none is given
 
@@ -21,7 +22,8 @@ def guarded(verb: Callable) -> Callable:
     def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_no_strategy(USED)
         try:
-            return verb(self, *args, **kwargs)
+            with tapes_released():
+                return verb(self, *args, **kwargs)
         except OutOfMemory:
             raise  # by a verb inside: `fit` evaluates
         except tf.errors.ResourceExhaustedError as error:

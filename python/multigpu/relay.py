@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from multigpu.custom_gradient import custom_gradient
 from multigpu.parcels import Parcel
 
 OUTSIZED = 1.5  # times a device's share of all bytes
@@ -61,8 +62,8 @@ def pass_on(pieces: Sequence[tf.Tensor], parcel: Parcel, devices: Sequence[str])
 
 
 def _copy(piece: tf.Tensor, device: str, num_copies: int, stored: tf.DType) -> list[tf.Tensor]:
-    @tf.custom_gradient
-    def copied(x: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def copied(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         def summed(*gradients: tf.Tensor) -> tf.Tensor:
             with tf.device(device):
                 return tf.add_n([tf.cast(gradient, stored) for gradient in gradients])
@@ -74,8 +75,8 @@ def _copy(piece: tf.Tensor, device: str, num_copies: int, stored: tf.DType) -> l
 
 
 def _joined(pieces: Sequence[tf.Tensor], parcel: Parcel, device: str) -> tf.Tensor:
-    @tf.custom_gradient
-    def joined(*xs: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def joined(*xs: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         def gradient_in_pieces(gradient: tf.Tensor) -> list[tf.Tensor]:
             with tf.device(device):
                 return cut(gradient, len(xs))

@@ -7,23 +7,17 @@ device. Hence each replica is one op to the outer tape, and its gradient asks a 
 import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from multigpu.cluster.workers import Workers
+from multigpu.custom_gradient import custom_gradient
 from multigpu.gradient_notes import GradientNotes, inputs_reached
 from multigpu.parcels import Parcel, pack, unpack
 from multigpu.send_reduce import arrive
 from multigpu.split_merge import drop_standby
-
-
-class Taped(NamedTuple):
-    """A forward pass that can be differentiated once."""
-
-    tape: tf.GradientTape
-    sources: list[tf.Tensor]
-    results: list[tf.Tensor]
+from multigpu.tapes import Taped, release_with_the_verb
 
 
 @dataclass
@@ -54,12 +48,12 @@ class Run:
         """Results for packed weights and other inputs, differentiable to any order."""
         with tf.device(self.device):
             arrived = [arrive(buffer, parcel) for buffer, parcel in zip(buffers, self.parcels, strict=True)]
-            return list(self._forward(*arrived, *inputs))
+            return list(custom_gradient(self._forward)(*arrived, *inputs))
 
-    @tf.custom_gradient
-    def _forward(self, *arrived: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    def _forward(self, *arrived: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         taped = [self._tape([_untaped(x) for x in arrived])]
         results = taped[0].results
+        release_with_the_verb(taped)
 
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             used = self._used(results)
@@ -83,8 +77,8 @@ class Run:
         present: list[int] = []
         of_tables: dict[int, tf.IndexedSlices] = {}
 
-        @tf.custom_gradient
-        def first_order(*given: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        @custom_gradient
+        def first_order(*given: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             arguments = [tf.identity(x) for x in given]  # of this graph: a function around may be differentiated too
             gradients, rows = self._differentiate(taped or self._tape(arrived), used, upstream)
             of_tables.update(rows)

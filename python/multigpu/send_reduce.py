@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.cluster.workers import Workers
+from multigpu.custom_gradient import custom_gradient
 from multigpu.gradient_notes import GradientNotes
 from multigpu.parcels import Parcel, open_parcel, pack
 from multigpu.place_locate import memory, read
@@ -48,8 +49,8 @@ def arrive(buffer: tf.Tensor, parcel: Parcel) -> tf.Tensor:
     if sent == reduced == stored:
         return buffer
 
-    @tf.custom_gradient
-    def widened(x: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def widened(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         return tf.cast(x, stored), lambda upstream: tf.cast(upstream, reduced)
 
     return widened(buffer)
@@ -75,8 +76,8 @@ def _send_parcel(
     number_of = {memory(variables[number]): number for number in parcel.members}
 
     # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
-    @tf.custom_gradient
-    def fan_out():  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def fan_out():  # noqa: ANN202  # as `tf.custom_gradient` has it
         sent = {number: tf.cast(read(variables[number]), parcel.types.sent) for number in parcel.members}
         buffer = pack(sent, parcel)
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from multigpu.cluster.workers import Workers
 from multigpu.collective import collective_sum
+from multigpu.custom_gradient import custom_gradient
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -94,8 +95,8 @@ def _mean_and_variance(
 def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
     """The sum of `x` over the replicas, which run the same trace on `devices`. Its gradient is the same sum."""
 
-    @tf.custom_gradient
-    def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         total = collective_sum(value, len(devices), ",".join(devices), next(_instance_keys), TIMEOUT_SECONDS)
         return total, lambda upstream: all_reduce(upstream, devices)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.custom_gradient import custom_gradient
 from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, storage
 
@@ -61,8 +62,8 @@ def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
     if rows.dtype == dtype:
         return rows
 
-    @tf.custom_gradient
-    def cast(x: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+    @custom_gradient
+    def cast(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         def widened(upstream: tf.Tensor) -> tf.Tensor:
             with tf.device(owner):
                 return tf.cast(upstream, x.dtype)

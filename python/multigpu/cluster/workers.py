@@ -13,6 +13,7 @@ from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Step
 from multigpu.cluster.rows import all_rows
+from multigpu.custom_gradient import custom_gradient
 
 
 class Workers:
@@ -95,8 +96,8 @@ class Workers:
         it is given back will be weighed like them.
         """
 
-        @tf.custom_gradient
-        def summed(value: tf.Tensor):  # noqa: ANN202  # the protocol of tf.custom_gradient
+        @custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
                 total = self._over_replicas(self._weighed(upstream), f"{label} backward")
                 return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))

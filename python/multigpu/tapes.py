@@ -1,0 +1,42 @@
+"""Tapes of replicas, and until when they are kept."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Taped(NamedTuple):
+    """A forward pass that can be differentiated once."""
+
+    tape: tf.GradientTape
+    sources: list[tf.Tensor]
+    results: list[tf.Tensor]
+
+
+_of_the_verb: contextvars.ContextVar[list[list[Taped]] | None] = contextvars.ContextVar("_of_the_verb", default=None)
+
+
+@contextlib.contextmanager
+def tapes_released() -> Iterator[None]:
+    """Lets go of the tapes that a verb has left unasked, such as those of predictions.
+
+    What a tape has recorded is in a circle with its graph, and a part of that circle is in C++, where Python's garbage
+    collector does not see it: all of it would stay, with the model.
+    """
+    token = _of_the_verb.set([])
+    try:
+        yield
+    finally:
+        for taped in _of_the_verb.get() or []:
+            taped.clear()
+        _of_the_verb.reset(token)
+
+
+def release_with_the_verb(taped: list[Taped]) -> None:
+    """Empties the list when the verb ends in which this is called, if any: a loop of one's own may ask later."""
+    of_the_verb = _of_the_verb.get()
+    if of_the_verb is not None:
+        of_the_verb.append(taped)
