@@ -388,7 +388,7 @@ def settings_apart() -> dict[str, Any]:
         "epochs": lambda: trained_with(epochs=2 if chief else 3),
         "batch_size": lambda: trained_with(batch_size=32 if chief else 8),
         "validation": lambda: trained_with(validation_split=0.0 if chief else 0.2),
-        "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),
         "schedule": lambda: trained_with(sgd(OwnSchedule()), loss=lambda y, p: keras.losses.mean_squared_error(y, p)),
+        "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),  # the last: see "weights"
     }
     return {"errors": {kind: fit() for kind, fit in fits.items()}, "weights": model.template.get_weights()}

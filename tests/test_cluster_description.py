@@ -181,6 +181,20 @@ def test_tasks_that_slurm_has_put_elsewhere_are_refused(step, monkeypatch):
         multigpu.multi_gpu_model(dense_model(), gpus=2)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("SLURM_PROCID", "4"), ("SLURM_STEP_NUM_TASKS", "5"), ("SLURM_STEP_NODELIST", "n[9")]
+)
+def test_variables_of_slurm_that_do_not_agree_are_refused_when_a_model_is_made_not_before(
+    step, monkeypatch, name, value
+):
+    monkeypatch.setenv(name, value)
+    start.join()  # as the import does
+    with pytest.raises(
+        ValueError, match=r"Expected variables of a SLURM step that agree\. Received: .*or set TF_CONFIG"
+    ):
+        multigpu.multi_gpu_model(dense_model(), gpus=2)
+
+
 def test_steps_at_the_same_time_listen_on_ports_of_their_own(step, monkeypatch):
     def ports(job, number):
         monkeypatch.setenv("SLURM_JOB_ID", str(job))
@@ -211,6 +225,7 @@ def test_two_mpiruns_on_a_host_listen_on_ports_of_their_own():
 APART = {
     "no scheduler": {},
     "mpirun on several hosts, within a step of SLURM": {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+    "a rank that mpirun has not given": {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "3"},
     "one task of mpirun": {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALNRANKS": "1"},
     "a shell in a step of SLURM": {"SLURM_PTY_PORT": "40000"},
     "TF_CONFIG, which has the last word": {"TF_CONFIG": "{}"},
@@ -255,7 +270,9 @@ def test_a_resolver_has_the_last_word_over_the_variables_of_a_scheduler(step, mo
 @pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
 def test_tasks_of_a_scheduler_that_train_apart_are_told_so(monkeypatch, variable):
     monkeypatch.setenv(variable, "4")
-    with pytest.warns(UserWarning, match=rf"one of 4 tasks \({variable}\), which train apart.*launch") as told:
+    with pytest.warns(
+        UserWarning, match=rf"one of 4 tasks \({variable}\), which train apart.* start them with `(srun|mpirun) "
+    ) as told:
         multigpu.multi_gpu_model(dense_model(), gpus=2)
     assert told[0].filename == __file__
 

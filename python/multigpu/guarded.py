@@ -1,4 +1,4 @@
-"""Verbs of the parallel model, guarded: refused inside of strategies, explained where memory runs out."""
+"""Verbs of the parallel model, guarded: not inside of strategies, explained where memory runs out, no tape left."""
 
 import functools
 import inspect

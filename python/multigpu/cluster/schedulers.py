@@ -19,7 +19,7 @@ RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 SIZES = {
     "OMPI_COMM_WORLD_SIZE": "`mpirun ... python -m multigpu launch --hosts a,b train.py`",
     "PMI_SIZE": "`mpirun ... python -m multigpu launch --hosts a,b train.py`",
-    "SLURM_STEP_NUM_TASKS": "`srun python -m multigpu launch train.py`",
+    "SLURM_STEP_NUM_TASKS": "`srun python train.py` rather than in a shell",
 }
 
 
@@ -27,11 +27,12 @@ def config_of_tasks(environ: Mapping[str, str]) -> str | None:
     """The TF_CONFIG of this task, where a scheduler has started it and says where the others are, or else None.
 
     Raises:
-        ValueError: SLURM has not put the tasks where its variables let them be found.
+        ValueError: SLURM has not put the tasks where its variables let them be found, or these do not agree.
     """
-    if started_by_mpi := next((names for names in MPI if names[2] in environ), None):  # also within a step of SLURM
-        rank, size, here = (int(environ.get(name, 0)) for name in started_by_mpi)
-        return _config_of_one_host(rank, size, environ) if size == here > 1 else None
+    of_mpi = next((names for names in MPI if all(name in environ for name in names)), None)
+    if of_mpi:  # also within a step of SLURM, which is that of mpirun's helpers
+        rank, size, here = (int(environ[name]) for name in of_mpi)
+        return _config_of_one_host(rank, size, environ) if size == here > rank else None
     if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is alone in its step
         return _config_of_slurm(environ)
     return None
@@ -69,15 +70,16 @@ def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str
 
 
 def _config_of_slurm(environ: Mapping[str, str]) -> str:
-    import tensorflow as tf  # only here: the workers import it anyway, the launcher of one machine need not
-
-    tasks, rank = int(environ["SLURM_STEP_NUM_TASKS"]), int(environ["SLURM_PROCID"])
-    # as many "GPUs" as tasks, and hands off: which GPUs a task has is SLURM's to say
-    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
-    )
-    # TensorFlow sorts by letters, which puts n10 before n9
-    addresses = sorted(resolver.cluster_spec().as_dict()["worker"], key=_by_numbers)
+    try:
+        addresses, rank = _addresses_in_step(environ), int(environ["SLURM_PROCID"])
+        if not rank < len(addresses):
+            raise ValueError(f"there is no task {rank}")
+    except (ValueError, RuntimeError) as error:  # the resolver raises both
+        received = ", ".join(f"{name}={environ[name]}" for name in SLURM)
+        raise ValueError(
+            f"Expected variables of a SLURM step that agree. Received: {received}: {error}. Start the "
+            "tasks with `srun`; or set TF_CONFIG='{}' to train alone."
+        ) from error
     if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):  # the first task of each node, then the second
         addresses.sort(key=_port)
     host, here = addresses[rank].rpartition(":")[0], environ.get("SLURMD_NODENAME")
@@ -89,6 +91,19 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
             "train apart."
         )
     return configs(addresses)[rank]
+
+
+def _addresses_in_step(environ: Mapping[str, str]) -> list[str]:
+    """Where the tasks listen, node after node, as TensorFlow reads it in `os.environ`."""
+    import tensorflow as tf  # only here: the workers import it anyway, the launcher of one machine need not
+
+    tasks = int(environ["SLURM_STEP_NUM_TASKS"])
+    # as many "GPUs" as tasks, and hands off: which GPUs a task has is SLURM's to say
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+        port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
+    )
+    # TensorFlow sorts by letters, which puts n10 before n9
+    return sorted(resolver.cluster_spec().as_dict()["worker"], key=_by_numbers)
 
 
 def _first_port(environ: Mapping[str, str]) -> int:
