@@ -33,9 +33,9 @@ class Batch:
         return inputs + [mask_of(self._flat[position]) for position in self._masked]
 
     @property
-    def trains(self) -> bool:
-        """Whether the call says that it trains."""
-        return self._structure[1].get("training") is True
+    def training(self) -> bool | None:
+        """Whether the call says that it trains; None where it does not say."""
+        return self._structure[1].get("training")
 
     def rebuild(self, tensors: list[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
         """Arguments like the original ones, with other tensors (a slice's) in their places."""

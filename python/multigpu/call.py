@@ -66,7 +66,7 @@ class SpreadCall:
         cluster = self._plan.cluster
         if cluster is None:
             return None
-        step = self.step or Step(joint=batch.trains)
+        step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
             rows = count_rows(batch.tensors)
         return Workers(cluster, self._model, self._plan.devices, rows, step)

@@ -13,7 +13,7 @@ from multigpu.template import no_batch_axis
 
 
 class Result(NamedTuple):
-    """What one run of a replica gives: outputs and then their masks, added losses, values of updated state."""
+    """What one run of a replica gives: outputs, masks and tensors of inner layers; added losses; values of state."""
 
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
@@ -23,15 +23,16 @@ class Result(NamedTuple):
 class Layout:
     """How outputs, masks and losses of the template lie in the flat list that a function can give."""
 
-    def __init__(self, outputs: Any, num_losses: int, rows: tf.Tensor) -> None:
-        """Takes the measure of what the template gave for `rows` rows."""
+    def __init__(self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, rows: tf.Tensor) -> None:
+        """Takes the measure of what the template, and layers inside of it, gave for `rows` rows."""
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
             _check_batch_axis(path, output, rows)
         masks = [mask_of(output) for _, output in flat]
         self._structure = keras.tree.map_structure(lambda _: 0, outputs)
         self._masked = [position for position, mask in enumerate(masks) if mask is not None]
-        self.with_rows = [output for _, output in flat] + [masks[position] for position in self._masked]
+        of_outputs = [output for _, output in flat] + [masks[position] for position in self._masked]
+        self.with_rows, self._num_inner = [*of_outputs, *inner], len(inner)
         self.num_losses = num_losses
 
     @property
@@ -60,11 +61,15 @@ class Layout:
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
         """Merged tensors in the structure of the template's outputs, masks attached."""
-        num_outputs = len(with_rows) - len(self._masked)
+        num_outputs = len(with_rows) - len(self._masked) - self._num_inner
         flat = list(with_rows[:num_outputs])
-        for position, mask in zip(self._masked, with_rows[num_outputs:], strict=True):
+        for position, mask in zip(self._masked, with_rows[num_outputs:], strict=False):
             flat[position] = with_mask(flat[position], mask)
         return keras.tree.pack_sequence_as(self._structure, flat)
+
+    def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Merged tensors of layers inside of the template."""
+        return with_rows[len(with_rows) - self._num_inner :]
 
 
 def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:

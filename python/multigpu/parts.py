@@ -17,7 +17,9 @@ class Parts:
     """What a call of the template consists of.
 
     Attributes:
-        call: the template, or how to call it.
+        template: the model itself.
+        call: how to call it, also while its calls are led elsewhere.
+        layers: all layers inside of it.
         weights: variables that are trained and sent: gradients flow back to them.
         state: the template's other variables.
         statistics: the layers that want statistics of the whole batch.
@@ -26,7 +28,9 @@ class Parts:
         jit_compile: whether XLA compiles the replicas.
     """
 
+    template: keras.Layer
     call: Callable
+    layers: Sequence[keras.Layer]
     weights: Sequence[keras.Variable]
     state: Sequence[keras.Variable]
     statistics: SharedStatistics
@@ -40,7 +44,9 @@ def take_apart(template: keras.Layer, plan: Plan) -> Parts:
     layers = sublayers(template)
     statistics, tables = SharedStatistics(layers, plan.devices), Tables(layers)
     return Parts(
+        template=template,
         call=lambda *args, **kwargs: call_directly(template, args, kwargs),
+        layers=layers,
         weights=tables.without(template.trainable_variables),
         state=tables.without(template.non_trainable_variables),
         statistics=statistics,

@@ -11,7 +11,7 @@ from multigpu.follow import update_beside_weights
 from multigpu.owners import build_slots, models_with, move, outside_of_functions
 from multigpu.place_locate import place, storage, stored_dtype
 from multigpu.plan import Plan
-from multigpu.replica import in_replica
+from multigpu.replica_scope import in_replica
 from multigpu.template import sublayers
 
 

@@ -1,14 +1,34 @@
 """The template's variables as one replica sees them: the values sent to it, its own noise, updates kept aside."""
 
-from collections.abc import Sequence
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
+from multigpu.layer_calls import LayerCalls
 from multigpu.parcels import Types
 from multigpu.place_locate import read, stored_dtype
 
 SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
+
+_in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica", default=False)
+
+
+def in_replica() -> bool:
+    """Whether this code is being run by a replica."""
+    return _in_replica.get()
+
+
+@contextlib.contextmanager
+def inside_replica() -> Iterator[None]:
+    """While it lasts, code is run by a replica."""
+    token = _in_replica.set(True)
+    try:
+        yield
+    finally:
+        _in_replica.reset(token)
 
 
 class ReplicaScope(keras.StatelessScope):
@@ -16,11 +36,13 @@ class ReplicaScope(keras.StatelessScope):
 
     Attributes:
         updated: the variables that were assigned, in order.
+        calls: is told which losses are added, and what is assigned.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], replica: tf.Tensor):
         super().__init__(collect_losses=True)
         self.updated: list[keras.Variable] = []
+        self.calls: LayerCalls | None = None
         self._replica = replica
         self._graph = tf.compat.v1.get_default_graph()
         self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
@@ -48,10 +70,18 @@ class ReplicaScope(keras.StatelessScope):
         sent, in_loop = reads[0]
         return Types(stored, sent, stored if in_loop or len(reads) > 1 else sent)
 
+    def add_loss(self, loss: tf.Tensor) -> None:
+        """Keeps a loss that a layer adds."""
+        super().add_loss(loss)
+        if self.calls:
+            self.calls.note_loss()
+
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
         """Keeps an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
         variable, value = update
         before = self.value_before(variable)
+        if self.calls:
+            self.calls.note_assigned(variable)
         if all(known is not variable for known in self.updated):
             self.updated.append(variable)
         if value.dtype.is_floating:

@@ -1,6 +1,6 @@
 """spread: one batch, many devices. split → send → run → merge, and the state kept once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -9,7 +9,6 @@ import tensorflow as tf
 from multigpu.batch import Batch, flatten_composites
 from multigpu.cluster.workers import Workers
 from multigpu.gradient_notes import GradientNotes
-from multigpu.growth import merge_losses
 from multigpu.layout import Layout, Result
 from multigpu.parcels import Types, parcels_of, unpack
 from multigpu.parts import Parts
@@ -19,6 +18,7 @@ from multigpu.replica import Replica
 from multigpu.run import Run
 from multigpu.send_reduce import send, send_once
 from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
+from multigpu.state import weighted_mean
 
 
 class Merged(NamedTuple):
@@ -46,7 +46,8 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers
         slices = list(zip(*(split(x, shares) for x in batch.tensors), strict=True))
     inputs = _other_inputs(slices, shares, parts.state, plan, workers.first_replica if workers else 0)
 
-    replica = Replica(parts, batch, forward)
+    alone = len(plan.devices) == 1 and not forward
+    replica = Replica(parts, batch, alone, forward)
     function = replica if eager else replica.trace([*map(read, parts.weights), *inputs[0]])
     types = {} if eager else replica.types  # unknown before the template was run
     parcels = parcels_of(parts.weights, types)
@@ -59,10 +60,12 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers
         results.append(replica.layout.open(flat))
 
     kept = [share.kept for share in shares]
-    growth = replica.growth(function, slices[0])
-    replica.updates.assign([result.updates for result in results], kept, growth.variables, forward)
-    outputs, losses = _merge(results, kept, replica.layout, growth.losses, plan, notes, forward)
-    return Merged(outputs, losses, types)
+    with tf.device(plan.merge_device):
+        with_rows, averaged = _merge(results, kept, replica.layout, notes)
+        whole = replica.whole_batch.compute(parts, batch, replica.layout.inner(with_rows), forward)
+    replica.updates.assign([result.updates for result in results], kept, forward)
+    whole.assign()
+    return Merged(replica.layout.outputs(with_rows), _in_order(averaged, whole.losses), types)
 
 
 def _other_inputs(
@@ -86,17 +89,19 @@ def _other_inputs(
 
 
 def _merge(
-    results: Sequence[Result],
-    kept: Sequence[tf.Tensor],
-    layout: Layout,
-    sums: Sequence[bool],
-    plan: Plan,
-    notes: GradientNotes,
-    workers: Workers | None,
-) -> tuple[Any, list[tf.Tensor]]:
-    """Outputs and masks of the replicas concatenated, added losses averaged or summed, on the merge device."""
-    with tf.device(plan.merge_device):
-        with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
-        losses = merge_losses([result.losses for result in results], kept, sums, workers)
-        watched = layout.watch([*with_rows, *losses], notes)
-    return layout.outputs(watched[: len(with_rows)]), watched[len(with_rows) :]
+    results: Sequence[Result], kept: Sequence[tf.Tensor], layout: Layout, notes: GradientNotes
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """What has rows concatenated, and added losses averaged by rows."""
+    with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
+    averaged = [weighted_mean(values, kept) for values in zip(*(result.losses for result in results), strict=True)]
+    watched = layout.watch([*with_rows, *averaged], notes)
+    return watched[: len(with_rows)], watched[len(with_rows) :]
+
+
+def _in_order(averaged: Sequence[tf.Tensor], of_whole_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
+    """All added losses in the order in which they were added, of some of which the numbers are known."""
+    others = iter(averaged)
+    return [
+        of_whole_batch[number] if number in of_whole_batch else next(others)
+        for number in range(len(averaged) + len(of_whole_batch))
+    ]

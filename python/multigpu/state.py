@@ -11,22 +11,25 @@ from multigpu.place_locate import stored_dtype
 from multigpu.replica_scope import is_seed, without_offset
 
 
-def may_grow(variable: keras.Variable) -> bool:
-    """Whether a variable could sum something over rows: a number, but not a seed or one that says otherwise."""
-    number = stored_dtype(variable).is_floating or stored_dtype(variable).is_integer
-    return number and not is_seed(variable) and variable.aggregation != "only_first_replica"
+def is_combined(variable: keras.Variable, kept_by_keras: Collection[int]) -> bool:
+    """Whether its values in the replicas tell its value for the whole batch, as a mean or that of the first.
+
+    It says so, or belongs to Keras' own layers, which keep moving means and seeds alone.
+    """
+    says_so = variable.aggregation in ("mean", "only_first_replica")
+    return is_seed(variable) or says_so or id(variable) in kept_by_keras
 
 
 class Updates:
     """The variables that a replica assigned, packed by owner and type so that few tensors travel.
 
-    A sum over rows (it changes twice as much for twice the rows) is the sum of the replicas' changes. Other
-    floating-point state is their mean, weighted by rows, which is exact for moving means. Other whole numbers, text and
-    seeds are those of the first replica, so a layer that counts its calls counts them as on one device.
+    Floating-point state is their mean, weighted by rows, which is exact for moving means, and for what no row changes.
+    Whole numbers, text and seeds are those of the first replica, so a layer that counts its calls counts them as on one
+    device. What depends on rows in other ways is not here: it is computed for the whole batch.
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):
-        averaged = [v for v in variables if may_grow(v) and stored_dtype(v).is_floating]
+        averaged = [v for v in variables if _is_averaged(v)]
         taken = [v for v in variables if all(v is not other for other in averaged)]
         self.groups: list[tuple[bool, list[keras.Variable], list[Parcel]]] = [
             (True, averaged, parcels_of(averaged)),
@@ -51,7 +54,6 @@ class Updates:
         self,
         buffers: Sequence[Sequence[tf.Tensor]],
         kept: Sequence[tf.Tensor],
-        growing: Collection[int],
         workers: Workers | None = None,
     ) -> None:
         """Combines all replicas' buffers on the owners and assigns the template's variables.
@@ -59,7 +61,6 @@ class Updates:
         Args:
             buffers: for each replica, what `pack` gave.
             kept: for each replica, its rows that count.
-            growing: ids of the variables that are sums over rows.
             workers: the machines over which values are combined as well.
         """
         for position, (is_averaged, members, parcel) in enumerate(self._parcels()):
@@ -69,27 +70,19 @@ class Updates:
                 if workers and is_averaged:
                     single = workers.mean(single, parcel.owner, f"state {position}")
                 combined = open_parcel(single, parcel)
-                opened = [open_parcel(value, parcel) for value in values]
                 for place, number in enumerate(parcel.members):
-                    variable, label = members[number], f"state {position} {place}"
-                    if id(variable) in growing:
-                        changes = _changes(variable, [pieces[place] for pieces in opened], kept)
-                        total = workers.total(changes, parcel.owner, label) if workers else changes
-                        variable.assign(tf.convert_to_tensor(variable) + total)
-                    elif workers and not is_averaged:
-                        variable.assign(_of_first(variable, combined[place], workers, parcel.owner, label))
-                    else:
-                        variable.assign(combined[place])
+                    variable, value = members[number], combined[place]
+                    if workers and not is_averaged:
+                        value = _of_first(variable, value, workers, parcel.owner, f"state {position} {place}")
+                    variable.assign(value)
 
     def _parcels(self) -> list[tuple[bool, list[keras.Variable], Parcel]]:
         return [(averaged, members, parcel) for averaged, members, parcels in self.groups for parcel in parcels]
 
 
-def _changes(variable: keras.Variable, values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
-    """How much all replicas that have rows change the variable's value."""
-    before = tf.convert_to_tensor(variable)
-    changes = [tf.where(rows > 0, value - before, 0) for value, rows in zip(values, kept, strict=True)]
-    return tf.add_n([tf.cast(change, before.dtype) for change in changes])
+def _is_averaged(variable: keras.Variable) -> bool:
+    number = stored_dtype(variable).is_floating and not is_seed(variable)
+    return number and variable.aggregation != "only_first_replica"
 
 
 def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Workers, owner: str, label: str) -> tf.Tensor:
@@ -101,6 +94,8 @@ def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Workers, owne
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
     """Mean of the replicas' values, weighted by rows; a replica that stood by does not count, even if it is NaN."""
+    if len(values) == 1:
+        return values[0]
     weights = [tf.cast(rows, values[0].dtype) for rows in kept]
     total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in zip(values, weights, strict=True)])
     return total / tf.add_n(weights)

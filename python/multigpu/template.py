@@ -12,11 +12,11 @@ def sublayers(model: keras.Layer) -> list[keras.Layer]:
 
 
 def kept_by_keras(model: keras.Layer) -> set[int]:
-    """Ids of the variables that belong to Keras' own layers, as opposed to layers and metrics that somebody wrote."""
+    """Ids of the variables of layers whose `call` is Keras' own, as opposed to what somebody wrote."""
     layer_of: dict[int, keras.Layer] = {}
     for layer in [model, *sublayers(model)]:
         layer_of.update((id(variable), layer) for variable in layer.weights)  # inner layers come later and win
-    return {number for number, layer in layer_of.items() if type(layer).__module__.startswith("keras.")}
+    return {number for number, layer in layer_of.items() if type(layer).call.__module__.startswith("keras.")}
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from multigpu.cluster.absence import meet
 from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Step
-from multigpu.cluster.rows import all_rows
+from multigpu.cluster.rows import all_rows, gather
 from multigpu.custom_gradient import custom_gradient
 
 
@@ -74,12 +74,6 @@ class Workers:
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
 
-    def total(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The sum of the workers' values; who stands by does not count."""
-        with tf.device(owner):
-            kept = tf.math.multiply_no_nan(x, tf.cast(self.counted, x.dtype)) if x.dtype.is_floating else x
-            return self._sum(kept, owner, f"total {label} {x.shape}")
-
     def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """The chief's value; text and truth values stay what they are on each worker."""
         if not (x.dtype.is_integer or x.dtype.is_floating):
@@ -110,9 +104,34 @@ class Workers:
         size = len(self._devices) * self._cluster.size
         return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
 
-    def part_of_sum(self, x: tf.Tensor) -> tf.Tensor:
-        """A sum over own rows, scaled so that the mean over workers, weighted by rows, is the sum over all rows."""
-        return x * tf.cast(tf.math.divide_no_nan(self.total_rows(), self._rows), x.dtype)
+    def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """`x`, which is the same for all workers, and whose gradient comes from all of them."""
+
+        @custom_gradient
+        def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            return tf.identity(value), lambda upstream: self.gradient(upstream, owner, label)
+
+        return same(x)
+
+    def all_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows of all workers, in their order, for those of this one. Who stands by has none.
+
+        Its gradient is that of the loss of all rows, which every worker takes; it will be weighed like that of a loss
+        of own rows.
+        """
+        _check_travels(x)
+
+        @custom_gradient
+        def gathered(own: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
+
+            def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:
+                mine = upstream[before : before + tf.shape(own)[0]]
+                return tf.math.divide_no_nan(mine, tf.cast(self._share(), mine.dtype))
+
+            return rows, of_own_rows
+
+        return gathered(x[: tf.shape(x)[0] * self.counted])
 
     def total_rows(self) -> tf.Tensor:
         """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
@@ -138,6 +157,16 @@ class Workers:
 
     def _group(self, size: int, devices: str) -> Group:
         return Group(size, f"{size} of {devices}", self._cluster.op_seconds)
+
+
+def _check_travels(x: tf.Tensor) -> None:
+    """Refuses what collective ops do not take."""
+    if not isinstance(x, tf.Tensor) or x.dtype == tf.string:
+        kind = x.dtype.name if isinstance(x, tf.Tensor) else type(x).__name__
+        raise ValueError(
+            "Expected dense numbers where a loss, or the state of a layer, depends on the rows of several workers. "
+            f"Received: {kind}. Compute it in a layer that takes numbers, or train on one machine."
+        )
 
 
 def _graphs_around() -> Iterator[tf.Graph | None]:

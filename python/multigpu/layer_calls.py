@@ -1,0 +1,143 @@
+"""Calls of layers, noted while the template runs: what they take and give, which add losses, which keep state."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.masks import mask_of
+
+SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """One call of a layer.
+
+    Attributes:
+        layer: that was called.
+        args: with what.
+        kwargs: likewise.
+        outputs: what it gave.
+        inner: the calls of other layers that it made, in order.
+        losses: numbers, among all that were added, of the losses that it added itself.
+        assigned: the variables that it assigned itself.
+        stands_alone: whether all tensors that it takes and gives have rows, so that those of slices can be merged.
+    """
+
+    layer: keras.Layer
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    outputs: Any = None
+    inner: list["LayerCall"] = field(default_factory=list)
+    losses: list[int] = field(default_factory=list)
+    assigned: list[keras.Variable] = field(default_factory=list)
+    stands_alone: bool = False
+
+
+class LayerCalls:
+    """The calls of one run of a template, as a tree.
+
+    Attributes:
+        root: the call of the template itself, whose arguments and outputs are not noted.
+        means: numbers of the losses that are known to be means over rows: activity regularizers of Keras, sums over all
+            values that Keras divides by the rows.
+    """
+
+    def __init__(self, template: keras.Layer) -> None:
+        self.root = LayerCall(template)
+        self.means: set[int] = set()
+        self._stack = [self.root]
+        self._means_to_come = 0
+        self._num_losses = 0
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    @contextlib.contextmanager
+    def noted(self, layers: Sequence[keras.Layer]) -> Iterator[None]:
+        """While it lasts, calls of these layers are noted."""
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(_called_as(layer, functools.partial(self._note, layer, layer.call)))
+            yield
+
+    def note_loss(self) -> None:
+        """A loss is added by the layer that runs now, or is that of its activity regularizer if it has just run."""
+        if self._means_to_come:
+            self._means_to_come -= 1
+            self.means.add(self._num_losses)
+        else:
+            self._stack[-1].losses.append(self._num_losses)
+        self._num_losses += 1
+
+    def note_assigned(self, variable: keras.Variable) -> None:
+        """A variable is assigned by the layer that runs now."""
+        self._stack[-1].assigned.append(variable)
+
+    def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        made = LayerCall(layer, args, kwargs)
+        self._stack[-1].inner.append(made)
+        self._stack.append(made)
+        self._means_to_come = 0
+        try:
+            made.outputs = self._run(made, call)
+        finally:
+            self._stack.pop()
+        regularized = type(layer.activity_regularizer) in SUMS_OVER_VALUES
+        self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
+        return made.outputs
+
+    def find_alone(self) -> None:
+        """Finds the calls that stand alone, when masks are on what they gave."""
+        for call in all_calls(self.root):
+            given = tensors_of(call.outputs)
+            tensors = [*tensors_of((call.args, call.kwargs)), *given]
+            masks = [mask for mask in map(mask_of, tensors) if mask is not None]
+            call.stands_alone = bool(given) and all(map(self._has_rows, [*tensors, *masks]))
+
+    def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
+        return call(*made.args, **made.kwargs)
+
+    def _has_rows(self, tensor: tf.Tensor) -> bool:
+        """Whether the first axis is open: Keras has rows first. What was made in a loop or branch cannot leave it."""
+        parts = tf.nest.flatten(tensor, expand_composites=True)
+        if self._graph is None or any(part.graph is not self._graph for part in parts):
+            return False
+        return len(parts) > 1 or (tensor.shape.rank not in (None, 0) and tensor.shape[0] is None)
+
+
+def tensors_of(structure: Any) -> list[tf.Tensor]:
+    """The tensors in a structure, composite ones as one."""
+    return [leaf for leaf in keras.tree.flatten(structure) if tf.is_tensor(leaf)]
+
+
+def all_calls(call: LayerCall) -> Iterator[LayerCall]:
+    """A call and all those inside of it, in order."""
+    yield call
+    for inner in call.inner:
+        yield from all_calls(inner)
+
+
+def own_calls(call: LayerCall) -> Iterator[LayerCall]:
+    """A call and those inside of it that do not stand alone, in order."""
+    yield call
+    for inner in call.inner:
+        if not inner.stands_alone:
+            yield from own_calls(inner)
+
+
+@contextlib.contextmanager
+def _called_as(layer: keras.Layer, call: Callable[..., Any]) -> Iterator[None]:
+    """Has a layer run something else than its `call` for a while; Keras still finds the signature of its own."""
+    before = layer.__dict__.get("call")
+    layer.__dict__["call"] = functools.update_wrapper(call, layer.call)
+    try:
+        yield
+    finally:
+        if before is None:
+            del layer.__dict__["call"]
+        else:
+            layer.__dict__["call"] = before
