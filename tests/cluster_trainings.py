@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import test_added_losses as added
 from equality import Numbers, dense_model, mean_squared, random_ids, random_rows, train
 from keras import ops
 from test_added_losses import Adds
@@ -97,6 +98,19 @@ class Extremes(keras.metrics.Metric):
         return {"largest": ops.max(self.errors) / self.rows, "smallest": ops.min(self.errors) / self.rows}
 
 
+def root_of_the_mean(y, predicted):
+    return ops.sqrt(ops.mean(ops.square(y - predicted)))
+
+
+def largest_error(y, predicted):
+    return ops.max(ops.abs(y - predicted))
+
+
+def masked_error(y, predicted):
+    above = ops.cast(y > 0, predicted.dtype)
+    return ops.sum(ops.square(y - predicted) * above) / ops.sum(above)
+
+
 def training(
     build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
 ) -> dict:
@@ -144,6 +158,13 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "several steps in one": training(compile=compiled(steps_per_execution=2)),
     "eagerly": training(compile=compiled(run_eagerly=True)),
     "state of layers": training(counting),
+    "losses behind masks": training(added.behind_masks, IDS),
+    "losses of the template": training(added.in_the_template),
+    "losses of inner layers, eagerly": training(added.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)),
+    "functions that give one number": training(compile=compiled(lambda: root_of_the_mean, metrics=[largest_error])),
+    "a mean of what a mask leaves": training(
+        masked_sequences, IDS, STEPS_Y, compiled(lambda: masked_error, metrics=["mae"]), sample_weight=WEIGHTS
+    ),
 }
 SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size
 OPTIMIZERS = {

@@ -2,7 +2,7 @@
 
 import keras
 import pytest
-from equality import assert_same_training, mean_squared, random_rows
+from equality import assert_same_training, mean_squared, random_ids, random_rows
 from keras import ops
 
 X, Y = random_rows(21, 3), random_rows(21, 2, seed=1)
@@ -41,6 +41,14 @@ def rows(x):
 LAYERS = {
     "sum over rows": lambda: Keeps(lambda v, x: v.assign(v + ops.sum(x**2))),
     "sum that says so": lambda: Keeps(lambda v, x: v.assign(v + ops.sum(x**2)), aggregation="sum"),
+    "sum of masked rows": lambda: Keeps(lambda v, x: v.assign(v + ops.sum(ops.where(x > 0, x, 0.0)))),
+    "mean of those above": lambda: Keeps(
+        lambda v, x: v.assign(ops.sum(ops.where(x > 0, x, 0.0)) / ops.sum(ops.cast(x > 0, "float32")))
+    ),
+    "largest": lambda: Keeps(lambda v, x: v.assign(ops.maximum(v, ops.max(x)))),
+    "moving mean that says so": lambda: Keeps(
+        lambda v, x: v.assign(0.9 * v + 0.1 * ops.mean(x**2)), aggregation="mean"
+    ),
     "moving mean": lambda: Keeps(lambda v, x: v.assign(0.9 * v + 0.1 * ops.mean(x**2))),
     "last mean": lambda: Keeps(lambda v, x: v.assign(ops.mean(x**2))),
     "number of calls": lambda: Keeps(lambda v, x: v.assign(v + 1), dtype="int32"),
@@ -51,13 +59,56 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kinds", [[*LAYERS][::2], [*LAYERS][1::2]], ids=["even", "odd"])
 @pytest.mark.parametrize("gpus", [2, 8])
-def test_state_of_a_layer_is_that_of_one_device(kind, gpus):
+def test_state_of_layers_is_that_of_one_device(kinds, gpus):
     def build():
-        inputs = keras.Input((3,))
-        x = LAYERS[kind]()(keras.layers.Dense(4, activation="tanh")(inputs))
+        x = inputs = keras.Input((3,))
+        for kind in kinds:
+            x = LAYERS[kind]()(keras.layers.Dense(4, activation="tanh")(x))
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
     # 21 rows in batches of 8: the last has 5, so that on 8 devices three replicas stand by
     assert_same_training(build, X, Y, compile=mean_squared, gpus=gpus)
+
+
+@pytest.mark.parametrize("way", [{"run_eagerly": True}, {"jit_compile": True}], ids=str)
+def test_state_is_exact_in_every_way_of_running(way):
+    def build():
+        inputs = keras.Input((6,), dtype="int32")
+        x = keras.layers.Embedding(5, 3, mask_zero=True)(inputs)
+        x = keras.layers.GlobalAveragePooling1D()(x)
+        for kind in ("sum over rows", "largest", "number of rows", "moving mean"):
+            x = LAYERS[kind]()(x)
+        return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+    assert_same_training(build, random_ids(21, 6, below=5), Y, compile=lambda: {**mean_squared(), **way}, gpus=3)
+
+
+class OwnNormalization(keras.layers.BatchNormalization):
+    """Has another default, and Keras' `call`."""
+
+    def __init__(self, **arguments):
+        super().__init__(momentum=0.9, **arguments)
+
+
+class KeepsATable(keras.layers.Layer):
+    """Keeps a moving mean for each class, as a codebook does."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(3, shape[-1]), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        classes = ops.one_hot(ops.argmax(x[:, :3], axis=-1), 3)
+        means = ops.matmul(ops.transpose(classes), x) / (ops.sum(classes, axis=0)[:, None] + 1.0)
+        self.table.assign(0.9 * self.table + 0.1 * means)
+        return x
+
+
+def test_state_of_a_subclass_and_of_a_codebook_is_that_of_one_device():
+    def build():
+        inputs = keras.Input((3,))
+        x = OwnNormalization(synchronized=True)(keras.layers.Dense(4)(inputs))
+        return keras.Model(inputs, keras.layers.Dense(2)(KeepsATable()(x)))
+
+    assert_same_training(build, X, Y, compile=mean_squared, gpus=3)

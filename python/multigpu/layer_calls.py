@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.masks import mask_of
+from multigpu.replaced import replaced
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
@@ -61,7 +62,9 @@ class LayerCalls:
         """While it lasts, calls of these layers are noted."""
         with contextlib.ExitStack() as stack:
             for layer in layers:
-                stack.enter_context(_called_as(layer, functools.partial(self._note, layer, layer.call)))
+                noting = functools.partial(self._note, layer, layer.call)
+                # Keras still finds the signature of the layer's own
+                stack.enter_context(replaced(layer, "call", functools.update_wrapper(noting, layer.call)))
             yield
 
     def note_loss(self) -> None:
@@ -127,17 +130,3 @@ def own_calls(call: LayerCall) -> Iterator[LayerCall]:
     for inner in call.inner:
         if not inner.stands_alone:
             yield from own_calls(inner)
-
-
-@contextlib.contextmanager
-def _called_as(layer: keras.Layer, call: Callable[..., Any]) -> Iterator[None]:
-    """Has a layer run something else than its `call` for a while; Keras still finds the signature of its own."""
-    before = layer.__dict__.get("call")
-    layer.__dict__["call"] = functools.update_wrapper(call, layer.call)
-    try:
-        yield
-    finally:
-        if before is None:
-            del layer.__dict__["call"]
-        else:
-            layer.__dict__["call"] = before

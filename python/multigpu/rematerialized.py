@@ -10,16 +10,13 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from multigpu.replaced import replaced
+
 _one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
 
 
 @contextlib.contextmanager
 def computed_once() -> Iterator[None]:
     """Recomputing is computing while it lasts. Keras has no other seam between its layers and this function."""
-    with _one_at_a_time:
-        recompute = tf.recompute_grad
-        tf.recompute_grad = lambda function: function
-        try:
-            yield
-        finally:
-            tf.recompute_grad = recompute
+    with _one_at_a_time, replaced(tf, "recompute_grad", lambda function: function):
+        yield

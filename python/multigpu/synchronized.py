@@ -14,6 +14,7 @@ import tensorflow as tf
 from multigpu.cluster.workers import Workers
 from multigpu.collective import collective_sum
 from multigpu.custom_gradient import custom_gradient
+from multigpu.replaced import replaced
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -39,19 +40,16 @@ class SharedStatistics:
             kept: rows of this replica that count; with 0 its slice stays out of the sums.
             workers: the machines whose replicas are summed over as well.
         """
-        for position, layer in enumerate(self.layers):
-            # Keras has no public seam between a layer's statistics and its use of them.
-            summed = functools.partial(all_reduce, devices=self._devices)
-            counts = tf.minimum(kept, 1)
-            if workers:
-                summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
-                counts *= workers.counted
-            layer.__dict__["_moments"] = _Moments(layer, summed, counts)
-        try:
+        with contextlib.ExitStack() as stack:
+            for position, layer in enumerate(self.layers):
+                summed = functools.partial(all_reduce, devices=self._devices)
+                counts = tf.minimum(kept, 1)
+                if workers:
+                    summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                    counts *= workers.counted
+                # Keras has no public seam between a layer's statistics and its use of them.
+                stack.enter_context(replaced(layer, "_moments", _Moments(layer, summed, counts)))
             yield
-        finally:
-            for layer in self.layers:
-                del layer.__dict__["_moments"]
 
 
 class _Moments:

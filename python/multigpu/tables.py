@@ -10,6 +10,7 @@ import tensorflow as tf
 from multigpu.custom_gradient import custom_gradient
 from multigpu.parcels import PARCEL_BYTES
 from multigpu.place_locate import locate, num_bytes, storage
+from multigpu.replaced import replaced
 
 
 class Tables:
@@ -39,13 +40,10 @@ class Tables:
     @contextlib.contextmanager
     def looked_up_by_layers(self) -> Iterator[None]:
         """While a replica is traced, its layers look rows up on the owner's device."""
-        for layer in self.layers:
-            layer.__dict__["call"] = functools.partial(_look_up, layer)
-        try:
-            yield
-        finally:
+        with contextlib.ExitStack() as stack:
             for layer in self.layers:
-                del layer.__dict__["call"]
+                stack.enter_context(replaced(layer, "call", functools.partial(_look_up, layer)))
+            yield
 
 
 def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:

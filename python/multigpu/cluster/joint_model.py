@@ -18,6 +18,7 @@ from multigpu.cluster.joint_step import Part, Step, Talk, unless_standing_by
 from multigpu.cluster.lost import named
 from multigpu.cluster.roll_call import check_fit_alike
 from multigpu.cluster.together import callbacks_of
+from multigpu.cluster.workers import Workers
 from multigpu.parallel import ParallelModel, by_name
 from multigpu.plan import Plan
 from multigpu.template import compile_arguments
@@ -95,7 +96,8 @@ class JointModel(ParallelModel):
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
         said = self._talk.of_step(part, step)
         make = functools.partial(self._with_step, said, step, part.data)
-        with joint_divisors(said, functools.partial(self._talk.sum, label=f"{step} divisor")):
+        workers = Workers(self._cluster, step, self.plan.devices, said.rows_here, said)
+        with joint_divisors(said, functools.partial(self._talk.sum, label=f"{step} divisor"), workers.all_rows):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 
     def _metrics_of_step(self) -> list[keras.Metric]:
