@@ -60,9 +60,9 @@ def check_flags(**flags: object) -> None:
             )
 
 
-def check_text(name: str, value: object, what: str) -> None:
-    """Refuses what is no text, or text that no file and no other language can have."""
-    if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
+def check_text(name: str, value: object, what: str, least: int = 0) -> None:
+    """Refuses what is no text, has less than `least` letters, or some that no other language can have."""
+    if not isinstance(value, str) or len(value) < least or "\0" in value or not _is_unicode(value):
         raise ValueError(f"Expected `{name}` to be {what}, as text. Received: {name}={shown(value)}.")
 
 

@@ -86,7 +86,7 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
         >>> embedded_r.call("paste", "one", "process", sep="-")
         'one-process'
     """
-    check_text("function", function, "the name of an R function")
+    check_text("function", function, "the name of an R function", least=1)
     return ask(Request(function, is_call=True, unnamed=unnamed, named=named))
 
 
