@@ -4,7 +4,7 @@
 #' of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
 #' more, there is nothing to do.
 #'
-#' @param n Number of devices, 1 or more.
+#' @param n Number of devices, from 1 to 1024.
 #' @param memory_limit Memory of each device in MB, when a GPU is split. A CPU is not limited.
 #' @return `NULL`, invisibly.
 #' @family devices

@@ -4,7 +4,7 @@
 #'
 #' @param model The template: a built Keras 3 model, compiled or not.
 #' @param gpus Which GPUs: `NULL` for all, one number of 2 or more for that many, or several ids that count from 0
-#'   (`c(0, 2)`), or several names (`c("GPU:0", "GPU:1")`).
+#'   (`c(0, 2)`), or several names (`c("GPU:0", "GPU:1")`). 0 and an empty vector are refused.
 #' @param cpu_merge Whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
 #' @param cpu_relocation Whether the template's weights are moved to CPU memory, in place and with their values.
 #'

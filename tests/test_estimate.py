@@ -159,7 +159,7 @@ def test_a_bad_batch_size_is_refused(batch_size):
 
 
 def test_a_model_that_is_no_template_is_refused():
-    with pytest.raises(ValueError, match=r"Expected a Keras model\. Received: 3 of type int"):
+    with pytest.raises(ValueError, match=r"Expected `model` to be a Keras model\. Received: 3 of type int"):
         estimate(3, 2)
     with pytest.raises(ValueError, match="Received: 'two' of type str"):
         estimate(dense_model(), "two")

@@ -123,7 +123,7 @@ def test_what_cannot_be_measured_is_refused(parallel):
         return str(error.value)
 
     assert refusal(dense_model(), X, Y) == (
-        "Expected a parallel model. Received: Sequential. Make one with `multi_gpu_model(model)`."
+        "Expected `parallel` to be a parallel model. Received: Sequential. Make one with `multi_gpu_model(model)`."
     )
     joint = multi_gpu_model(dense_model(), gpus=2)
     joint.plan = dataclasses.replace(joint.plan, cluster=Cluster(("a", "b"), ("a:1", "b:1"), 0))
@@ -140,5 +140,5 @@ def test_what_cannot_be_measured_is_refused(parallel):
         "Expected `steps` to be a whole number of 1 or more. Received: steps=0. Use `steps=5`."
     )
     assert refusal(parallel, X[:0], Y[:0]) == (
-        "Expected data with at least one batch. Received: none. Pass arrays with rows in them."
+        "Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them."
     )

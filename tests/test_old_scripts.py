@@ -62,6 +62,16 @@ def test_tf_keras_and_the_class_that_saves_the_template_work(tmp_path):
     assert not any("acc: " in line.replace("accuracy: ", "") for line in lines)  # the progress bar shows one name
 
 
+def test_scripts_that_look_for_devices_and_models_in_the_paths_of_the_time_run(tmp_path):
+    assert run(tmp_path, "--simulate", 3, SCRIPTS / "devices.py") == [
+        "['/cpu:0', '/gpu:0', '/gpu:1', '/gpu:2']",
+        "1 (20, 2)",
+        "True",
+        "refused 4 refused 1 refused 0 refused [] refused [0] refused [0, 2, 4]",
+        "True",
+    ]
+
+
 NAMES = """
 import json, sys
 import keras, tensorflow as tf
@@ -98,6 +108,8 @@ IMPORTS = [
     *("keras.utils.multi_gpu_utils.multi_gpu_model", "tensorflow.keras.utils.multi_gpu_model"),
     *("tensorflow.python.keras.utils.multi_gpu_model", "tensorflow.compat.v1.keras.utils.multi_gpu_model"),
     "tensorflow.compat.v2.keras.utils.multi_gpu_model",
+    *("keras.utils.multi_gpu_utils._get_available_devices", "keras.utils.training_utils._normalize_device_name"),
+    "tensorflow.python.keras.utils.multi_gpu_utils._normalize_device_name",
     *("keras.layers.core.Dense", "keras.layers.convolutional.Conv2D", "keras.layers.pooling.MaxPooling2D"),
     *("keras.layers.recurrent.LSTM", "keras.layers.embeddings.Embedding", "keras.layers.merge.concatenate"),
     *("keras.layers.normalization.BatchNormalization", "keras.layers.advanced_activations.PReLU"),
@@ -112,6 +124,24 @@ IMPORTS = [
     *("tensorflow.Session", "tensorflow.ConfigProto", "tensorflow.GPUOptions", "tensorflow.set_random_seed"),
 ]
 
+OLD = "tensorflow.python.keras."
+REVIVED = {  # paths into what TensorFlow has left of Keras 2 → the same thing today
+    f"{OLD}optimizer_v2.adam.Adam": "keras.optimizers.Adam",
+    f"{OLD}optimizer_v2.gradient_descent.SGD": "keras.optimizers.SGD",
+    f"{OLD}optimizer_v2.learning_rate_schedule.ExponentialDecay": "keras.optimizers.schedules.ExponentialDecay",
+    f"{OLD}optimizer_v1.SGD": "keras.optimizers.SGD",
+    f"{OLD}callbacks_v1.TensorBoard": "keras.callbacks.TensorBoard",
+    f"{OLD}backend_config.set_floatx": "tensorflow.keras.backend.set_floatx",
+    f"{OLD}mixed_precision.policy.Policy": "keras.mixed_precision.Policy",
+    f"{OLD}engine.functional.Model": "keras.Model",
+    f"{OLD}engine.base_layer.Layer": "keras.layers.Layer",
+    f"{OLD}saving.save.load_model": "keras.models.load_model",
+    f"{OLD}layers.core.Dense": "keras.layers.Dense",
+    f"{OLD}models.Sequential": "keras.Sequential",
+    f"{OLD}utils.np_utils.to_categorical": "keras.utils.to_categorical",
+}
+INTERNAL = ["distribute", "legacy_tf_layers", "protobuf"]  # TensorFlow's own: nobody builds Keras models of these
+
 TABLE = """
 import importlib, warnings
 import numpy as np
@@ -124,6 +154,22 @@ def find(path):
     except ImportError as error:
         return None
 answer["missing"] = [path for path in IMPORTS if find(path) is None]
+def dead():
+    import pkgutil
+    for module in pkgutil.walk_packages(root.__path__, "tensorflow.python.keras."):
+        if module.name.split(".")[3] in INTERNAL:
+            continue
+        try:
+            found = importlib.import_module(module.name)
+        except ImportError:
+            continue
+        for name, thing in vars(found).items():
+            if str(getattr(thing, "__module__", "")).startswith("tensorflow.python.keras"):
+                yield f"{module.name}.{name}"
+root = importlib.import_module("tensorflow.python.keras")
+classes = [getattr(root, name) is getattr(keras, name) for name in ("Input", "Model", "Sequential")]
+answer["dead"] = [classes, sorted(dead())]
+answer["revived"] = [path for path in REVIVED if find(path) is not find(REVIVED[path])]
 answer["same"] = find("keras.layers.core.Dense") is find("tensorflow.python.keras.layers.Dense") is keras.layers.Dense
 scope = {}
 exec("from keras.layers.core import *; from keras.optimizers import *; from keras.callbacks import *", scope)
@@ -188,7 +234,7 @@ answer["ignored"] = [str(each.message) for each in caught]
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory):
-    return in_fresh_process(f"IMPORTS = {IMPORTS!r}\n{TABLE}", tmp_path_factory.mktemp("old"))
+    return in_fresh_process(f"{IMPORTS = }\n{REVIVED = }\n{INTERNAL = }\n{TABLE}", tmp_path_factory.mktemp("old"))
 
 
 def test_importing_the_package_changes_nothing_and_restoring_twice_no_more_than_once(answer):
@@ -202,6 +248,11 @@ def test_old_names_are_there_after_one_call(answer):
     assert answer["same"]
     assert answer["star"] == []
     assert answer["function"] == [[2, 2, 2]]
+
+
+def test_nothing_is_left_of_the_keras_that_tensorflow_has_inside(answer):
+    assert answer["dead"] == [[True, True, True], []]
+    assert answer["revived"] == []
 
 
 def test_names_without_a_successor_say_what_to_use_instead(answer):

@@ -1,8 +1,11 @@
 """What `gpus` means: one table of arguments and machines, and the full text of every refusal."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from multigpu.cluster.description import Cluster
 from multigpu.plan import Plan, make_plan
 
 CPU_ONLY = {"gpus": [], "others": ["CPU:0"]}
@@ -15,6 +18,7 @@ FIRST_TWO = ("GPU:0", "GPU:1")
 FULL_NAME = "/job:localhost/replica:0/task:0/device:GPU:"
 
 USE = "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
+ALL = " Use `gpus=None` for all GPUs."
 SIMULATE = (
     " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
     "first."
@@ -35,13 +39,9 @@ def refusal(gpus, visible=FOUR_GPUS):
     ("gpus", "devices"),
     [
         (None, ALL_FOUR),
-        (0, ALL_FOUR),
-        ([], ALL_FOUR),
-        ((), ALL_FOUR),
         (2, FIRST_TWO),
         (4, ALL_FOUR),
         (np.int32(2), FIRST_TWO),
-        (np.int64(0), ALL_FOUR),
         ([0, 1], FIRST_TWO),
         ((0, 1), FIRST_TWO),
         (range(2), FIRST_TWO),
@@ -102,8 +102,11 @@ def test_making_a_plan_leaves_the_list_of_visible_devices_alone():
         (["GPU:0"], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=['GPU:0']."),
         ([7], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[7]."),
         (None, ONE_GPU, "`gpus >= 2`. Received: gpus=None, and 1 found."),
-        (0, ONE_GPU, "`gpus >= 2`. Received: gpus=0, and 1 found."),
-        ([], ONE_GPU, "`gpus >= 2`. Received: gpus=[], and 1 found."),
+        (0, ONE_GPU, "`gpus >= 2`. Received: gpus=0." + ALL),
+        (0, FOUR_GPUS, "`gpus >= 2`. Received: gpus=0." + ALL),
+        ([], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[]." + ALL),
+        ((), FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=()." + ALL),
+        ([], CPU_ONLY, "`len(gpus) >= 2`. Received: gpus=[]." + ALL + SIMULATE),
         (1, CPU_ONLY, "`gpus >= 2`. Received: gpus=1." + SIMULATE),
         ([0], CPU_ONLY, "`len(gpus) >= 2`. Received: gpus=[0]." + SIMULATE),
         (None, CPU_ONLY, "`gpus >= 2`. Received: gpus=None, and 0 found." + SIMULATE),
@@ -177,6 +180,9 @@ def test_negative_numbers_are_refused(gpus, negative):
         ("2", "2", "str"),
         ("GPU:0", "GPU:0", "str"),
         ("", "", "str"),
+        (b"", b"", "bytes"),
+        (b"\0\1", b"\0\1", "bytes"),
+        (bytearray(2), bytearray(2), "bytearray"),
         ([0, None], None, "NoneType"),
         ([[0], [1]], [0], "list"),
         ({0, 1}, {0, 1}, "set"),
@@ -199,9 +205,32 @@ def test_a_name_that_means_no_one_device_of_this_machine_is_refused_naming_it(na
 
 
 def test_a_huge_number_is_refused_at_once():
-    text = refusal(5_000)
-    assert text.endswith(f"However this machine only has: {[*ALL_FOUR, 'CPU:0']}. Try reducing `gpus`.")
-    assert len(text) < 1000
+    for number in (1025, 2**70, range(10**9)):
+        assert refusal(number) == (
+            f"Expected `gpus` to be at most 1,024 devices. Received: gpus={number!r}. Use `gpus=None` for all GPUs of "
+            "this machine."
+        )
+
+
+class Endless(Sequence):
+    """A list that does not end, whatever it says of itself."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_a_list_that_does_not_end_is_refused():
+    assert refusal(Endless()).startswith("Expected `gpus` to be at most 1,024 devices.")
+
+
+def test_where_workers_train_together_one_device_is_asked_for():
+    cluster = Cluster(("a", "b"), ("a:1", "b:1"), 0)
+    assert make_plan(1, True, False, FOUR_GPUS, cluster).devices == ("GPU:0",)
+    with pytest.raises(ValueError, match=r"call `multi_gpu_model` with `gpus >= 1`\. Received: gpus=0\."):
+        make_plan(0, True, False, FOUR_GPUS, cluster)
 
 
 @pytest.mark.parametrize(

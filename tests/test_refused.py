@@ -85,7 +85,7 @@ def test_text_vectorization_whose_inner_lookup_is_never_built_is_taken():
 @pytest.mark.parametrize("thing", [None, "model", 3, layers.Dense(2), dense])
 def test_what_is_not_a_keras_model_is_refused(thing):
     assert refusal(thing) == (
-        f"Expected a Keras model. Received: {thing!r} of type {type(thing).__name__}. "
+        f"Expected `model` to be a Keras model. Received: {thing!r} of type {type(thing).__name__}. "
         "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
     )
 
@@ -95,7 +95,7 @@ def test_a_keras_2_model_is_refused():
     own = type("Own", (model,), {"__module__": "my_script"})
     for stand_in in (model, own):
         assert refusal(stand_in()) == (
-            f"Expected a Keras 3 model. Received: {stand_in.__name__} from `tf_keras`, which is Keras 2. "
+            f"Expected `model` to be a Keras 3 model. Received: {stand_in.__name__} from `tf_keras`, which is Keras 2. "
             "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.devices import short_name, visible_devices
+from multigpu.devices import present_device
 from multigpu.placed_call import PlacedCall, check_unplaced, is_symbolic, keep_weights, remember
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
@@ -48,21 +48,8 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
         ...     both = keras.layers.concatenate([a, b])
         >>> model = keras.Model([first, second], keras.layers.Dense(1, activation="sigmoid")(both))
     """
-    present = visible_devices()["others"]
-    if not isinstance(device, str) or _name(device) not in present:
-        raise ValueError(
-            f"Expected `device` to be one of {present}. Received: device={device!r}. Name a device of this machine; to "
-            "try things out without GPUs, call `multigpu.simulate_gpus(2)` first."
-        )
-    return _scope(_name(device))
-
-
-def _name(device: str) -> str:
-    """The short name of a device, "" for what is none."""
-    try:
-        return short_name(device)
-    except ValueError:
-        return ""
+    cure = "Name a device of this machine; to try things out without GPUs, call `multigpu.simulate_gpus(2)` first."
+    return _scope(present_device(device, cure))
 
 
 @contextlib.contextmanager

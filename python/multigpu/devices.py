@@ -4,6 +4,10 @@ import functools
 
 import tensorflow as tf
 
+from multigpu.arguments import check_whole_number, shown
+
+MOST_DEVICES = 1024  # more than any machine has: a larger number is a slip, and a list of so many would take for ever
+MOST_MEGABYTES = 1 << 40  # bytes have to fit into 64 bits
 STARTED = (
     "Expected `simulate_gpus()` to be called before TensorFlow uses a device: TensorFlow fixes its devices at first "
     "use. Received simulate_gpus({n}) after TensorFlow had started with {devices}. Call `multigpu.simulate_gpus({n})` "
@@ -42,19 +46,20 @@ def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
     has `n` GPUs or more, there is nothing to do.
 
     Args:
-        n: number of devices, 1 or more.
+        n: number of devices, from 1 to 1,024.
         memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
 
     Raises:
-        ValueError: `n` is not a whole number of 1 or more, or this machine has several GPUs, but fewer than `n`.
+        ValueError: `n` or `memory_limit` is not a whole number of 1 or more, or this machine has several GPUs, but
+            fewer than `n`.
         RuntimeError: TensorFlow has started, so its devices are fixed.
 
     Example:
         >>> import multigpu
         >>> multigpu.simulate_gpus(4)
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"Expected `n` to be a whole number of 1 or more. Received: n={n!r}. Use `simulate_gpus(2)`.")
+    check_whole_number("n", n, MOST_DEVICES, "simulate_gpus(2)")
+    check_whole_number("memory_limit", memory_limit, MOST_MEGABYTES, "memory_limit=2048", ", in MB")
     physical = tf.config.list_physical_devices("GPU")
     if len(physical) >= n > 1:
         return  # real ones are there
@@ -89,6 +94,22 @@ def _here() -> tuple[str | None, int | None]:
     """The job and task of this process, in a cluster."""
     spec = tf.DeviceSpec.from_string(tf.config.list_logical_devices("CPU")[0].name)
     return spec.job, spec.task
+
+
+def present_device(device: object, cure: str) -> str:
+    """The short name of a device that is there, or a ValueError for the argument `device`, which ends in a cure."""
+    present = visible_devices()["others"]
+    name = _short_name(device) if isinstance(device, str) else None
+    if name not in present:
+        raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
+    return name
+
+
+def _short_name(device: str) -> str | None:
+    try:
+        return short_name(device)
+    except ValueError:
+        return None
 
 
 def _logical(kind: str) -> list[str]:

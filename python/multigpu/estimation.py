@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.activations import activation_bytes
+from multigpu.arguments import check_whole_number
 from multigpu.devices import visible_devices
 from multigpu.estimates import DeviceEstimate, Estimate
 from multigpu.overview import traffic
@@ -15,7 +16,7 @@ from multigpu.owners import owners_of
 from multigpu.parallel import ParallelModel
 from multigpu.parcels import Parcel, Types, make_parcels
 from multigpu.place_locate import num_bytes, stored_dtype
-from multigpu.plan import Plan, make_plan
+from multigpu.plan import MOST_ROWS, Plan, make_plan
 from multigpu.refusals import check_template
 from multigpu.slots import slot_bytes
 from multigpu.tables import Tables
@@ -61,7 +62,8 @@ def estimate(
         `optimizer` are the totals.
 
     Raises:
-        ValueError: `gpus` is not understood, `batch_size` is no whole number of 1 or more, or the model is no template.
+        ValueError: `gpus` or `optimizer` is not understood, `batch_size` is no whole number of 1 or more, or the model
+            is no template.
 
     Example:
         >>> import keras, multigpu
@@ -71,11 +73,12 @@ def estimate(
     """
     template = model.template if isinstance(model, ParallelModel) else model
     check_template(template)
-    _check_batch_size(batch_size)
-    plan = _plan(gpus, cpu_merge, cpu_relocation)
+    check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True)
     owners = owners_of(template, plan)
     parcels = _parcels(template, owners)
-    slots = slot_bytes(optimizer or getattr(template, "optimizer", None) or "rmsprop", template.trainable_variables)
+    kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
+    slots = slot_bytes(kind, template.trainable_variables)
     activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
     devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
     return Estimate(_row(device, template, plan, batch_size, owners, parcels, slots, activations) for device in devices)
@@ -116,19 +119,6 @@ def _row(
     )
 
 
-def _plan(gpus: object, cpu_merge: bool, cpu_relocation: bool) -> Plan:
-    """The plan, on devices that need not be there."""
-    visible = visible_devices()
-    if gpus is None or gpus == 0:
-        return make_plan(gpus, cpu_merge, cpu_relocation, visible)
-    if gpus == 1 and not isinstance(gpus, bool):
-        return Plan(("GPU:0",), "CPU:0" if cpu_merge else "GPU:0", cpu_relocation)
-    here = visible["gpus"]
-    kind = here[0].split(":")[0] if here else "GPU"
-    imagined = [f"{kind}:{number}" for number in range(1024)]
-    return make_plan(gpus, cpu_merge, cpu_relocation, {"gpus": imagined, "others": [*imagined, *visible["others"]]})
-
-
 def _parcels(template: keras.Model, owners: dict[int, str]) -> list[Parcel]:
     weights = Tables(sublayers(template)).without(template.trainable_variables)
     return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
@@ -141,11 +131,3 @@ def _row_bytes(template: keras.Model, side: str) -> int:
     return sum(
         tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
     )
-
-
-def _check_batch_size(batch_size: object) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(
-            "Expected `batch_size` to be a whole number of 1 or more, the rows that all GPUs together get. "
-            f"Received: batch_size={batch_size!r}. Use `batch_size=32`."
-        )

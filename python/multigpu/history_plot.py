@@ -1,9 +1,13 @@
 """A training history as a picture, on machines without a display."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from multigpu.arguments import check_path, shown
 
 MISSING = (
     "Expected matplotlib, which draws the picture. Received: a Python without it. "
@@ -16,13 +20,14 @@ def plot_history(history: Any, filepath: Any) -> Path:
 
     Args:
         history: what `fit()` returned, or its `history`: a dict of lists with one value per epoch.
-        filepath: where to; its ending names the kind of picture, such as `.png`, `.svg` or `.pdf`.
+        filepath: where to; its ending names the kind of picture, such as `.png`, `.svg` or `.pdf`, and is `.png` where
+            there is none.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: there is nothing to draw.
+        ValueError: there is nothing to draw, or no such kind of picture.
         ImportError: matplotlib is not installed; `pip install 'multigpu[plots]'` brings it.
         OSError: the file cannot be written.
 
@@ -31,13 +36,14 @@ def plot_history(history: Any, filepath: Any) -> Path:
         >>> picture = multigpu.plot_history({"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}, "history.png")
     """
     metrics = _metrics(history)
+    check_path("filepath", filepath)
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # draws into memory, whatever the display
         from matplotlib.figure import Figure  # not pyplot, which would keep it, and choose a display
     except ImportError as error:
         raise ImportError(MISSING) from error
     figure = Figure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
-    FigureCanvasAgg(figure)
+    path = _path(filepath, FigureCanvasAgg(figure).get_supported_filetypes())
     panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, lines) in zip(panels, metrics.items(), strict=True):
         for kind, values in lines.items():
@@ -45,7 +51,6 @@ def plot_history(history: Any, filepath: Any) -> Path:
         panel.set_ylabel(name)
         panel.legend(frameon=False)
     panels[-1].set_xlabel("epoch")
-    path = Path(os.fspath(filepath)).expanduser()
     figure.savefig(path, dpi=110)
     return path
 
@@ -53,9 +58,10 @@ def plot_history(history: Any, filepath: Any) -> Path:
 def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
     """Name of a metric → `"training"` and `"validation"` → its values."""
     values = getattr(history, "history", history)
-    if not isinstance(values, Mapping) or not values:
+    if not isinstance(values, Mapping) or not values or not all(map(_is_metric, values, values.values())):
         raise ValueError(
-            f"Expected what `fit()` returned, with a value for each epoch. Received: {history!r}. "
+            "Expected `history` to be what `fit()` returned, with a value for each epoch. "
+            f"Received: history={shown(history)}. "
             'Use `plot_history(parallel.fit(x, y), "history.png")`.'
         )
     names = [name for name in values if not name.startswith("val_")] or [name.removeprefix("val_") for name in values]
@@ -64,6 +70,26 @@ def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
         name: {kind: values[prefix + name] for kind, prefix in kinds.items() if prefix + name in values}
         for name in names
     }
+
+
+def _is_metric(name: object, values: object) -> bool:
+    """Whether values are numbers, of one epoch or more."""
+    try:
+        numbers = np.asarray(values, "float64")
+    except Exception:  # of what numpy cannot take for numbers
+        return False
+    return isinstance(name, str) and isinstance(values, Sequence | np.ndarray) and numbers.size > 0 and numbers.ndim > 0
+
+
+def _path(filepath: Any, kinds: Iterable[str]) -> Path:
+    path = Path(os.fsdecode(filepath)).expanduser()
+    path = path if path.suffix else path.with_suffix(".png")
+    if path.suffix.lower().removeprefix(".") not in kinds:
+        raise ValueError(
+            f"Expected `filepath` to end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}. "
+            f"Received: filepath={shown(filepath)}. Use `history.png`."
+        )
+    return path
 
 
 def _epochs(values: Sequence[float], trained: Sequence[float]) -> list[int]:

@@ -4,10 +4,10 @@ from typing import TypeVar
 
 import keras
 
-from multigpu.devices import short_name, visible_devices
+from multigpu.devices import present_device, visible_devices
 from multigpu.owners import move
 from multigpu.parallel import ParallelModel
-from multigpu.template import wants_jit
+from multigpu.template import check_model, wants_jit
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -27,7 +27,7 @@ def bring_home(model: Model, device: str | None = None) -> Model:
         The model.
 
     Raises:
-        ValueError: the device is not there.
+        ValueError: the device is not there, or `model` is no model of Keras.
 
     Example:
         >>> import keras, multigpu
@@ -36,13 +36,10 @@ def bring_home(model: Model, device: str | None = None) -> Model:
         >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
         >>> model = multigpu.bring_home(model)
     """
-    present = visible_devices()["others"]
-    wanted = present[0] if device is None else device
-    if not isinstance(wanted, str) or short_name(wanted) not in present:
-        raise ValueError(
-            f"Expected `device` to be one of {present}. Received: device={device!r}. Leave it out for {present[0]}."
-        )
-    move([(variable, short_name(wanted)) for variable in _everything(model)])
+    check_model("model", model)
+    first = visible_devices()["others"][0]
+    wanted = present_device(first if device is None else device, f"Leave it out for {first}.")
+    move([(variable, wanted) for variable in _everything(model)])
     template = model.template if isinstance(model, ParallelModel) else model
     if template.compiled:
         template.jit_compile = wants_jit(template)  # possible again, now that all is on one device

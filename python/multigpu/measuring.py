@@ -3,10 +3,15 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from multigpu.arguments import check_flags, check_whole_number, shown
 from multigpu.measurement import Measurement, told
 from multigpu.parallel import ParallelModel
+from multigpu.plan import MOST_ROWS
 from multigpu.timed_steps import alone, everything_kept, first_rows, step_seconds, timed_batches
+
+MOST_STEPS = 100_000  # the batches of all of them are at hand at once
 
 
 def measure(
@@ -35,7 +40,8 @@ def measure(
         A `Measurement`, which prints as a table with a sentence.
 
     Raises:
-        ValueError: the model is not parallel or not compiled, or the data give no batch.
+        ValueError: the model is not parallel or not compiled, the data give no batch, or another argument is not
+            understood.
 
     Example:
         >>> import keras, multigpu, numpy
@@ -47,7 +53,11 @@ def measure(
         >>> measured.speed_up > 0
         True
     """
-    _check(parallel, steps)
+    _check_parallel(parallel)
+    _check_data(x, y)
+    check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32")
+    check_whole_number("steps", steps, MOST_STEPS, "steps=5")
+    check_flags(verbose=verbose)
     taken, input_seconds = timed_batches(x, y, batch_size, steps + 1)
     rows = len(keras.tree.flatten(taken[0])[0])
     share = max(parallel.plan.rows(rows))
@@ -60,10 +70,11 @@ def measure(
     return told(parallel.plan, rows, one, everywhere, part, input_seconds)
 
 
-def _check(parallel: Any, steps: Any) -> None:
+def _check_parallel(parallel: Any) -> None:
     if not issubclass(type(parallel), ParallelModel):  # by `isinstance()` it is what its template is
         raise ValueError(
-            f"Expected a parallel model. Received: {type(parallel).__name__}. Make one with `multi_gpu_model(model)`."
+            f"Expected `parallel` to be a parallel model. Received: {type(parallel).__name__}. "
+            "Make one with `multi_gpu_model(model)`."
         )
     if parallel.plan.cluster is not None:
         raise ValueError(
@@ -74,7 +85,34 @@ def _check(parallel: Any, steps: Any) -> None:
         raise ValueError(
             f"Expected a compiled model. Received: {parallel.name!r}, which is not. Call `parallel.compile()` first."
         )
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+
+
+def _check_data(x: Any, y: Any) -> None:
+    """Refuses data whose rows cannot be told: what is taken for rows is copied, however much it is."""
+    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+        if y is not None:
+            raise ValueError(
+                f"Expected no `y`, since `x` gives batches. Received: y={shown(y)}. Let `x` give inputs and targets."
+            )
+        return
+    rows, targets = _num_rows("x", x), None if y is None else _num_rows("y", y)
+    if targets not in (None, rows):
         raise ValueError(
-            f"Expected `steps` to be a whole number of 1 or more. Received: steps={steps!r}. Use `steps=5`."
+            f"Expected as many rows in `y` as in `x`. Received: {targets} in `y` and {rows} in `x`. "
+            "Pass the targets of these inputs."
         )
+
+
+def _num_rows(name: str, data: Any) -> int:
+    try:
+        arrays = keras.tree.flatten(data)
+    except Exception:  # of a list that holds itself
+        arrays = []
+    are_arrays = all(hasattr(array, "__array__") and len(array.shape) > 0 for array in arrays)
+    numbers = {int(array.shape[0]) for array in arrays} if are_arrays else set()
+    if len(numbers) != 1:
+        raise ValueError(
+            f"Expected `{name}` to be arrays with the same number of rows, or a dataset. "
+            f"Received: {name}={shown(data)}. Use numpy arrays, as for `fit()`."
+        )
+    return numbers.pop()

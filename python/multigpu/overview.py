@@ -96,7 +96,7 @@ def _row(
 
 def traffic(device: str, parcels: Sequence[Parcel], plan: Plan) -> Traffic:
     """What weights and gradients make a device receive and send in a step."""
-    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices)]
+    moves = [(move, parcel) for parcel in parcels for move in moves_of(parcel, parcels, plan.devices, device)]
     comes = [(move.share, parcel) for move, parcel in moves if move.receiver == device]
     leaves = [(move.share, parcel) for move, parcel in moves if move.sender == device]
     return Traffic(

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from multigpu.arguments import check_whole_number
 from multigpu.array_batches import call_fit, call_with_batches
 from multigpu.call import SpreadCall
 from multigpu.files.saved_as_template import SavedAsTemplate, is_part, show_input
@@ -16,7 +17,7 @@ from multigpu.led_calls import calls_led_to, has_own_steps
 from multigpu.lifted_variables import lifted_variables
 from multigpu.overview import Overview, overview
 from multigpu.owners import build_slots
-from multigpu.plan import Plan
+from multigpu.plan import MOST_ROWS, Plan
 from multigpu.strategies import USED, check_no_strategy
 from multigpu.template import compile_arguments
 
@@ -216,7 +217,12 @@ class ParallelModel(SavedAsTemplate, keras.Model):
 
         Returns:
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
+
+        Raises:
+            ValueError: `batch_size` is no whole number of 1 or more.
         """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32")
         return overview(self.template, self.plan, batch_size, self._spread.types)
 
 

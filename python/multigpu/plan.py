@@ -1,16 +1,19 @@
 """What the user asked for, read once: which devices run replicas, and where their outputs are merged."""
 
-import operator
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from multigpu.arguments import check_flags, shown, whole_number
 from multigpu.cluster.description import Cluster
-from multigpu.devices import short_name
+from multigpu.devices import MOST_DEVICES, short_name
+
+MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
 
 TOO_FEW = (
-    "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= 2`. Received: gpus={gpus!r}{found}."
+    "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= {least}`. Received: "
+    "gpus={gpus}{found}."
 )
 SIMULATE = (
     " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
@@ -52,16 +55,25 @@ def make_plan(
     cpu_relocation: bool,
     visible: dict[str, list[str]],
     cluster: Cluster | None = None,
+    imagined: bool = False,
 ) -> Plan:
-    """The plan for `gpus`, as a pure function of the arguments and the visible devices."""
+    """The plan for `gpus`, as a pure function of the arguments and the visible devices.
+
+    Args:
+        gpus: as in `multi_gpu_model`.
+        cpu_merge: as in `multi_gpu_model`.
+        cpu_relocation: as in `multi_gpu_model`.
+        visible: the devices of this machine.
+        cluster: the workers, if several train together; one device each is then enough.
+        imagined: whether the devices need not be there, and one is enough.
+    """
+    check_flags(cpu_merge=cpu_merge, cpu_relocation=cpu_relocation)
     found = visible["gpus"]
-    if _is_listed(gpus):
-        wanted: Sequence[str] = [_device(entry, gpus, found) for entry in gpus]  # type: ignore[attr-defined]  # a sequence
-    else:
-        wanted = _counted(gpus, found)
-    _check_number(wanted, gpus, found, least=1 if cluster else 2)
+    wanted = found if gpus is None else _named(gpus, found)
+    _check_number(wanted, gpus, found, least=1 if cluster or imagined else 2)
     _check_distinct(wanted, gpus)
-    _check_present(wanted, visible)
+    if not imagined:
+        _check_present(wanted, visible)
     return Plan(
         devices=tuple(wanted),
         merge_device="CPU:0" if cpu_merge else wanted[0],
@@ -70,35 +82,21 @@ def make_plan(
     )
 
 
-class _Numbered(Sequence[str]):
-    """The first devices of a kind, however many are asked for."""
-
-    def __init__(self, kind: str, number: int) -> None:
-        self._kind = kind
-        self._number = number
-
-    def __len__(self) -> int:
-        return self._number
-
-    def __getitem__(self, index: Any) -> Any:
-        return f"{self._kind}:{range(self._number)[index]}"
-
-
-def _is_listed(gpus: object) -> bool:
-    return isinstance(gpus, Sequence) and not isinstance(gpus, str) and len(gpus) > 0
-
-
-def _counted(gpus: object, found: list[str]) -> Sequence[str]:
-    """The first `gpus` devices; all of them for None, 0 and an empty list."""
-    if gpus is None or (isinstance(gpus, Sequence) and not isinstance(gpus, str)):
-        return found
-    return _Numbered(_kind(found), _whole_number(gpus, gpus)) or found
+def _named(gpus: object, found: list[str]) -> list[str]:
+    """The names of the devices that a number or a list means."""
+    if isinstance(gpus, Sequence) and not isinstance(gpus, str | bytes | bytearray | memoryview):
+        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # its own length may be anything
+        _check_few(len(entries), gpus)
+        return [_device(entry, gpus, found) for entry in entries]
+    number = _number(gpus, gpus)
+    _check_few(number, gpus)
+    return [f"{_kind(found)}:{index}" for index in range(number)]
 
 
 def _device(entry: object, gpus: object, found: list[str]) -> str:
     """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
     if not isinstance(entry, str):
-        return f"{_kind(found)}:{_whole_number(entry, gpus)}"
+        return f"{_kind(found)}:{_number(entry, gpus)}"
     try:
         return short_name(entry)
     except ValueError as error:
@@ -109,25 +107,30 @@ def _kind(found: list[str]) -> str:
     return found[0].split(":")[0] if found else "GPU"
 
 
-def _whole_number(entry: object, gpus: object) -> int:
-    try:
-        if isinstance(entry, bool):
-            raise TypeError
-        number = operator.index(entry)  # type: ignore[arg-type]  # TypeError is the answer for anything else
-    except TypeError as error:
-        raise _not_understood(entry, gpus) from error
+def _number(entry: object, gpus: object) -> int:
+    number = whole_number(entry)
+    if number is None:
+        raise _not_understood(entry, gpus)
     if number < 0:
         raise ValueError(
-            f"Expected GPU numbers of 0 or more in `gpus`. Received: {number} in gpus={gpus!r}. "
+            f"Expected GPU numbers of 0 or more in `gpus`. Received: {shown(number)} in gpus={shown(gpus)}. "
             "Ids count from 0, as in `gpus=[0, 1]`."
         )
     return number
 
 
+def _check_few(number: int, gpus: object) -> None:
+    if number > MOST_DEVICES:
+        raise ValueError(
+            f"Expected `gpus` to be at most {MOST_DEVICES:,} devices. Received: gpus={shown(gpus)}. Use `gpus=None` "
+            "for all GPUs of this machine."
+        )
+
+
 def _not_understood(entry: object, gpus: object) -> ValueError:
     return ValueError(
         "Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names. "
-        f"Received: {entry!r} of type {type(entry).__name__} in gpus={gpus!r}. "
+        f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. "
         "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
     )
 
@@ -135,22 +138,19 @@ def _not_understood(entry: object, gpus: object) -> ValueError:
 def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: int) -> None:
     if len(wanted) >= least:
         return
-    listed = _is_listed(gpus)
-    explicit = listed or wanted is not found
-    message = TOO_FEW.format(
-        what="len(gpus)" if listed else "gpus", gpus=gpus, found="" if explicit else f", and {len(found)} found"
-    )
-    raise ValueError(message + ("" if found else SIMULATE))
+    what = "gpus" if gpus is None or whole_number(gpus) is not None else "len(gpus)"
+    counted = f", and {len(found)} found" if gpus is None else ""
+    all_of_them = "" if wanted or gpus is None else " Use `gpus=None` for all GPUs."
+    message = TOO_FEW.format(what=what, least=least, gpus=shown(gpus), found=counted)
+    raise ValueError(message + all_of_them + ("" if found else SIMULATE))
 
 
 def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
-    if isinstance(wanted, _Numbered):
-        return
     twice = sorted(device for device, times in Counter(wanted).items() if times > 1)
     if twice:
         raise ValueError(
-            f"Expected each device once in `gpus`. Received: gpus={gpus!r}, with {', '.join(twice)} more than once. "
-            "Name each GPU once: a second replica on one GPU would only slow it down."
+            f"Expected each device once in `gpus`. Received: gpus={shown(gpus)}, with {', '.join(twice)} more than "
+            "once. Name each GPU once: a second replica on one GPU would only slow it down."
         )
 
 

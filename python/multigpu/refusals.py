@@ -4,17 +4,18 @@ import keras
 
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
-from multigpu.template import no_batch_axis, sublayers
+from multigpu.template import check_model, no_batch_axis, sublayers
 
 
-def check_template(model: object) -> None:
+def check_template(model: keras.Model) -> None:
     """Refuses, by name, what cannot be replicated.
 
     Raises:
         ValueError: `model` is not a Keras 3 model, or parallel already, unbuilt, stateful, or has inputs of
             a fixed batch size or outputs without a batch axis.
     """
-    _check_kind(model)
+    check_model("model", model)
+    _check_not_parallel(model)
     check_unplaced(model)
     _check_built(model)
     _check_inputs(model)
@@ -31,21 +32,6 @@ def check_backend() -> None:
             f"Expected Keras to run on the TensorFlow backend. Received: backend {backend!r}. "
             "Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
         )
-
-
-def _check_kind(model: object) -> None:
-    if isinstance(model, keras.Model):
-        _check_not_parallel(model)
-        return
-    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
-        raise ValueError(
-            f"Expected a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is Keras 2. "
-            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
-        )
-    raise ValueError(
-        f"Expected a Keras model. Received: {model!r} of type {type(model).__name__}. "
-        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
-    )
 
 
 def _check_not_parallel(model: keras.Model) -> None:

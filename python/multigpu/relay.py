@@ -6,7 +6,6 @@ R. Rabenseifner and W. Gropp broadcast and reduce long messages ("Optimization o
 MPICH", 2005).
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,12 +33,17 @@ class Move(NamedTuple):
     share: float
 
 
-def moves_of(parcel: Parcel, parcels: Sequence[Parcel], devices: Sequence[str]) -> list[Move]:
-    """The transfers in which a parcel reaches every replica; its gradient takes the same ones backward."""
-    to_each = [(parcel.owner, device) for device in devices if device != parcel.owner]
+def moves_of(parcel: Parcel, parcels: Sequence[Parcel], devices: Sequence[str], device: str) -> list[Move]:
+    """Of the transfers in which a parcel reaches every replica, those that begin or end at `device`.
+
+    Its gradient takes the same ones backward.
+    """
+    to_each = [(parcel.owner, each) for each in devices if each != parcel.owner and device in (parcel.owner, each)]
     if not is_relayed(parcel, parcels, len(devices)):
         return [Move(*ends, 1.0) for ends in to_each]
-    return [Move(*ends, 1 / len(devices)) for ends in [*to_each, *itertools.permutations(devices, 2)]]
+    others = [each for each in devices if each != device] if device in devices else []
+    passed_on = [ends for each in others for ends in ((device, each), (each, device))]
+    return [Move(*ends, 1 / len(devices)) for ends in to_each + passed_on]
 
 
 def cut(buffer: tf.Tensor, num_pieces: int) -> list[tf.Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.arguments import shown
 from multigpu.owners import slots_of
 from multigpu.place_locate import stored_dtype
 
@@ -19,7 +20,7 @@ def slot_bytes(optimizer: Any, weights: Sequence[keras.Variable]) -> dict[int, i
     An optimizer of the same kind is built for stand-ins of the weights with short axes. Its slots are then as long as
     the weights are, axis by axis.
     """
-    given = keras.optimizers.get(optimizer)
+    given = _optimizer(optimizer)
     same = type(given).from_config(given.get_config())
     with tf.device("CPU:0"):
         stand_ins = [_stand_in(number, weight) for number, weight in enumerate(weights)]
@@ -30,6 +31,17 @@ def slot_bytes(optimizer: Any, weights: Sequence[keras.Variable]) -> dict[int, i
         weight = weight_of[id(stand_in)]
         sizes[id(weight)] += _num_elements(slot, weight) * stored_dtype(slot).size
     return sizes
+
+
+def _optimizer(given: Any) -> keras.Optimizer:
+    try:
+        optimizer = keras.optimizers.get(given)
+    except Exception as error:  # Keras has one for each kind of what it does not understand
+        raise ValueError(
+            "Expected `optimizer` to be an optimizer of Keras, or the name of one. "
+            f"Received: optimizer={shown(given)}. Use `optimizer='adam'`, or None for the model's own."
+        ) from error
+    return optimizer
 
 
 def _stand_in(number: int, weight: keras.Variable) -> keras.Variable:

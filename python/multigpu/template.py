@@ -5,6 +5,8 @@ from typing import Any
 
 import keras
 
+from multigpu.arguments import shown
+
 
 def sublayers(model: keras.Layer) -> list[keras.Layer]:
     """All layers inside a model, at any depth. `model.layers` stops at wrappers such as Bidirectional."""
@@ -17,6 +19,26 @@ def kept_by_keras(model: keras.Layer) -> set[int]:
     for layer in [model, *sublayers(model)]:
         layer_of.update((id(variable), layer) for variable in layer.weights)  # inner layers come later and win
     return {number for number, layer in layer_of.items() if type(layer).call.__module__.startswith("keras.")}
+
+
+def check_model(name: str, model: object) -> None:
+    """Refuses what is no model of Keras 3.
+
+    Args:
+        name: of the argument.
+        model: its value.
+    """
+    if isinstance(model, keras.Model):
+        return
+    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
+        raise ValueError(
+            f"Expected `{name}` to be a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is "
+            "Keras 2. Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
+        )
+    raise ValueError(
+        f"Expected `{name}` to be a Keras model. Received: {shown(model)} of type {type(model).__name__}. "
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
+    )
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:

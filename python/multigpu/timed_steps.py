@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.arguments import shown
 from multigpu.array_batches import batches
 from multigpu.owners import move
 from multigpu.parallel import ParallelModel
@@ -29,13 +30,19 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
             taken.append(keras.tree.map_structure(tf.convert_to_tensor, batch))
             begin = time.perf_counter()
     if not taken:
-        raise ValueError("Expected data with at least one batch. Received: none. Pass arrays with rows in them.")
+        raise ValueError("Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them.")
     whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last one may be smaller
     return list(islice(cycle(whole), number)), float(np.median(seconds[1:] or seconds))
 
 
 def _num_rows(batch: Any) -> int:
-    return len(keras.tree.flatten(batch)[0])
+    tensors = keras.tree.flatten(batch)
+    if not tensors or not all(tensor.shape.rank for tensor in tensors):
+        raise ValueError(
+            "Expected `x` to give batches, whose tensors have rows. "
+            f"Received: {shown(batch)}. Use `x.batch(32)`, as for `fit()`."
+        )
+    return len(tensors[0])
 
 
 @contextmanager

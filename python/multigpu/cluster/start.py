@@ -6,6 +6,7 @@ import os
 import tensorflow as tf
 from tensorflow.python.eager import context  # the one public way, a strategy, starts TensorFlow: see `join`
 
+from multigpu.arguments import shown
 from multigpu.cluster.description import Cluster, described, jobs_of
 from multigpu.cluster.schedulers import config_of_tasks, say_that_tasks_train_together, warn_of_tasks_apart
 
@@ -67,6 +68,11 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
 
 
 def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
+    if not isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver):
+        raise ValueError(
+            f"Expected `resolver` to be one of TensorFlow's cluster resolvers. Received: resolver={shown(resolver)}. "
+            "Use one of those in `tf.distribute.cluster_resolver`."
+        )
     spec = resolver.cluster_spec()  # some know their task only after this
     if not resolver.task_type or resolver.task_id is None:
         raise ValueError(

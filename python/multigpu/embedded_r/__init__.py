@@ -24,6 +24,7 @@ is done. Only Python's main thread can call R.
 
 from typing import Any
 
+from multigpu.arguments import check_text
 from multigpu.embedded_r.crossing import AsItIs, RFunction
 from multigpu.embedded_r.request import Request, RError, RWarning
 from multigpu.embedded_r.session import ask, started_r
@@ -54,12 +55,14 @@ def run(code: str, /, **objects: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
+        ValueError: it is no text.
 
     Example:
         >>> from multigpu import embedded_r
         >>> embedded_r.run("mean(x) + 1", x=[1, 2, 6])
         4.0
     """
+    check_text("code", code, "R code")
     return ask(Request(code, named=objects))
 
 
@@ -76,12 +79,14 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
+        ValueError: it is no text.
 
     Example:
         >>> from multigpu import embedded_r
         >>> embedded_r.call("paste", "one", "process", sep="-")
         'one-process'
     """
+    check_text("function", function, "the name of an R function", least=1)
     return ask(Request(function, is_call=True, unnamed=unnamed, named=named))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from multigpu.arguments import shown
 from multigpu.embedded_r.crossing import pending
 from multigpu.embedded_r.request import Request
 from multigpu.embedded_r.session import started_r
@@ -23,6 +24,10 @@ OURS = OF_PYTHON | {"list", "matrix", "array", "numeric", "integer", "logical", 
 
 def add_magic(shell: Any) -> None:
     """Adds `%R` and `%%R` to a shell."""
+    if not callable(getattr(shell, "register_magics", None)) or isinstance(shell, type):
+        raise ValueError(
+            f"Expected `shell` to be IPython's. Received: shell={shown(shell)}. Use `%load_ext multigpu.embedded_r`."
+        )
     started_r()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of pandas, which it would like, and of reticulate, which is here on purpose

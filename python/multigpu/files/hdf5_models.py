@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from multigpu.arguments import check_custom_objects, check_flags, check_path
 from multigpu.files.hdf5_format import read_model, write_model
 from multigpu.files.template_of import template_of
 
@@ -34,6 +35,7 @@ def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, 
         >>> multigpu.save_model_hdf5(model, "model.h5")
         True
     """
+    check_flags(overwrite=overwrite, include_optimizer=include_optimizer)
     write_model(template_of(object), filepath, overwrite, include_optimizer)
     return True
 
@@ -67,6 +69,8 @@ def load_model_hdf5(
         True
         >>> model = multigpu.load_model_hdf5("model.h5")
     """
+    check_flags(compile=compile, safe_mode=safe_mode)
+    check_custom_objects(custom_objects)
     return read_model(filepath, custom_objects, compile, safe_mode)
 
 
@@ -98,4 +102,6 @@ def clean_parallel_hdf5(
         >>> multigpu.clean_parallel_hdf5("old-parallel.h5", "clean.h5")
         True
     """
+    check_path("to", to)
+    check_flags(overwrite=overwrite)
     return save_model_hdf5(load_model_hdf5(filepath, custom_objects), to, overwrite)

@@ -7,6 +7,7 @@ import h5py
 import keras
 import numpy as np
 
+from multigpu.arguments import check_flags
 from multigpu.files.listed_weights import TOP_LEVEL, list_names, own_weights, saved_order
 from multigpu.files.loading import load_into
 from multigpu.files.patient_file import new_hdf5
@@ -44,6 +45,7 @@ def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool 
         True
         >>> model = multigpu.load_model_weights_hdf5(model, "w.h5")
     """
+    check_flags(overwrite=overwrite)
     template = template_of(object)
     listed = not str(expanded(filepath)).endswith(KERAS_3_ENDING)
     write_whole(
@@ -86,6 +88,7 @@ def load_model_weights_hdf5(
         >>> other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         >>> other = multigpu.load_model_weights_hdf5(other, "w.h5")
     """
+    check_flags(by_name=by_name, skip_mismatch=skip_mismatch, reshape=reshape)
     load_into(template_of(object), filepath, by_name, skip_mismatch, reshape)
     return object
 

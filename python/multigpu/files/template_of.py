@@ -3,6 +3,7 @@
 import keras
 
 from multigpu.parallel import ParallelModel
+from multigpu.template import check_model
 
 
 def template_of(model: keras.Model) -> keras.Model:
@@ -13,6 +14,5 @@ def template_of(model: keras.Model) -> keras.Model:
     """
     if isinstance(model, ParallelModel):
         return model.template
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"Expected `object` to be a Keras model. Received: {model!r} of type {type(model).__name__}.")
+    check_model("object", model)
     return model

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from multigpu.arguments import check_path
+
 HINTS = {
     errno.ENOSPC: "the disk is full. Free some space, or save elsewhere",
     errno.EDQUOT: "the disk quota is used up. Free some space, or save elsewhere",
@@ -27,10 +29,7 @@ HINTS = {
 
 def expanded(filepath: Any) -> Path:
     """A path as it was meant: `~` is the home folder."""
-    if not isinstance(filepath, str | os.PathLike) or not os.fspath(filepath):
-        raise ValueError(
-            f"Expected `filepath` to be the path of a file, as text or `pathlib.Path`. Received: filepath={filepath!r}."
-        )
+    check_path("filepath", filepath)
     return Path(os.fsdecode(filepath)).expanduser()
 
 

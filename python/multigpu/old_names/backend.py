@@ -21,6 +21,9 @@ def restore() -> None:
         put_name("backend", each.__name__, each)
     put_name("backend", "get_session", Session)
     put_name("backend", "tf", tf)
+    for module in ("utils.multi_gpu_utils", "utils.training_utils"):
+        put_name(module, "_get_available_devices", _get_available_devices)
+        put_name(module, "_normalize_device_name", _normalize_device_name)
 
 
 def set_value(x: Any, value: Any) -> None:
@@ -56,7 +59,17 @@ def function(inputs: Sequence[Any], outputs: Sequence[Any], updates: Any = None)
 
 
 def _get_available_gpus() -> list[str]:
-    return [f"/device:{name}" for name in available_gpus()]
+    """What `gpus` counts, as GPUs: scripts look for these names before they spread a model, simulated or not."""
+    return [f"/device:GPU:{number}" for number in range(len(available_gpus()))]
+
+
+def _get_available_devices() -> list[str]:
+    return [*_get_available_gpus(), "/device:CPU:0"]
+
+
+def _normalize_device_name(name: str) -> str:
+    """`"/device:GPU:1"` → `"/gpu:1"`."""
+    return "/" + ":".join(name.lower().strip("/").split(":")[-2:])
 
 
 def image_dim_ordering() -> str:

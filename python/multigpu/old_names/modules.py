@@ -11,6 +11,7 @@ from multigpu.old_names.gone import GONE, Gone
 
 ROOTS = ("keras", "keras._tf_keras.keras", "tensorflow.keras")  # trees of modules with the same classes
 OTHER_ROOTS = ("tensorflow.python.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")  # not of Keras 3
+DEAD = "tensorflow.python.keras"  # what TensorFlow has left of Keras 2, whose models nothing here can train
 TWIN = "keras._tf_keras.keras"  # has names that `keras` has dropped
 
 LAYERS = (
@@ -29,6 +30,20 @@ MOVED: dict[str, tuple[str, ...]] = {  # module of Keras 2 → modules that have
     "backend.tensorflow_backend": ("backend",),
     "wrappers.scikit_learn": ("wrappers",),
     "preprocessing.text": (),
+}
+OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "ftrl", "gradient_descent", "nadam", "optimizer_v2", "rmsprop")
+DEAD_MODULES: dict[str, tuple[str, ...]] = {  # modules of `DEAD` alone → modules that have their names
+    **{f"engine.{name}": ("layers", "models", "utils") for name in ("functional", "training_v1", "base_layer_v1")},
+    **dict.fromkeys(("optimizer_v1", "optimizer_v2"), ("optimizers",)),
+    **{f"optimizer_v2.{name}": ("optimizers",) for name in OPTIMIZERS},
+    "optimizer_v2.learning_rate_schedule": ("optimizers.schedules",),
+    "callbacks_v1": ("callbacks",),
+    "backend_config": ("backend",),
+    "mixed_precision": ("mixed_precision",),
+    "mixed_precision.policy": ("mixed_precision",),
+    "mixed_precision.loss_scale_optimizer": ("mixed_precision",),
+    **dict.fromkeys(("saving", "saving.save", "saving.model_config"), ("models",)),
+    "saving.hdf5_format": (),
 }
 SHARED = (
     *("layers", "models", "utils", "losses", "metrics", "callbacks", "optimizers", "backend", "applications"),
@@ -87,6 +102,16 @@ def restore() -> None:
             _put(root, sys.modules["tensorflow.keras"])
         for name in [*SHARED, *MOVED]:
             _put(f"{root}.{name}", sys.modules[f"tensorflow.keras.{name}"])
+    _revive()
+
+
+def _revive() -> None:
+    """Lets what TensorFlow has left of Keras 2 stand for Keras 3: two kinds of models in one script do not mix."""
+    for name in ("Input", "Model", "Sequential"):
+        setattr(sys.modules[DEAD], name, getattr(sys.modules["tensorflow.keras"], name))
+    for name, sources in DEAD_MODULES.items():
+        modules = [importlib.import_module(f"tensorflow.keras.{source}") for source in sources]
+        _put(f"{DEAD}.{name}", Moved(f"{DEAD}.{name}", modules))
 
 
 def put_name(module: str, name: str, thing: Any) -> None:

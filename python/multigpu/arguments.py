@@ -1,0 +1,99 @@
+"""What arguments may be, and how one is shown in an error: in few words, whatever it is."""
+
+import operator
+import os
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_REPR = reprlib.Repr()  # never endless, and no error where an object's own `repr()` is one
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 16
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 200
+
+
+def shown(value: object) -> str:
+    """A value as it is in code, cut where it is long."""
+    return _REPR.repr(value)
+
+
+def whole_number(value: object) -> int | None:
+    """The whole number that a value is, of Python, numpy or TensorFlow; None for all else, and for True and False."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # an error is the answer for anything else
+    except Exception:  # each library has its own
+        return None
+
+
+def check_whole_number(name: str, value: object, most: int, use: str, what: str = "") -> None:
+    """Refuses what is no whole number from 1 to `most`.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+        most: the largest that makes sense.
+        use: an example of a call or argument that is right.
+        what: of what it is the number.
+    """
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise ValueError(
+            f"Expected `{name}` to be a whole number of 1 or more{what}. Received: {name}={shown(value)}. Use `{use}`."
+        )
+    if number > most:
+        raise ValueError(
+            f"Expected `{name}` to be a whole number of at most {most:,}{what}. Received: {name}={shown(value)}. "
+            f"Use `{use}`."
+        )
+
+
+def check_flags(**flags: object) -> None:
+    """Refuses arguments, given by name, that are neither True nor False, nor 1 or 0."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_) and not (isinstance(value, int) and value in (0, 1)):
+            raise ValueError(
+                f"Expected `{name}` to be True or False. Received: {name}={shown(value)}. "
+                f"Use `{name}=True` or `{name}=False`."
+            )
+
+
+def check_text(name: str, value: object, what: str, least: int = 0) -> None:
+    """Refuses what is no text, has less than `least` letters, or some that no other language can have."""
+    if not isinstance(value, str) or len(value) < least or "\0" in value or not _is_unicode(value):
+        raise ValueError(f"Expected `{name}` to be {what}, as text. Received: {name}={shown(value)}.")
+
+
+def check_path(name: str, value: object) -> None:
+    """Refuses what cannot be the path of a file."""
+    if not _is_path(value):
+        raise ValueError(
+            f"Expected `{name}` to be the path of a file, as text or `pathlib.Path`. Received: {name}={shown(value)}."
+        )
+
+
+def check_custom_objects(value: Any) -> None:
+    """Refuses what is no dict of objects by their names."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+        raise ValueError(
+            "Expected `custom_objects` to be a dict of classes and functions by their names. "
+            f"Received: custom_objects={shown(value)}. Use `custom_objects={{'Own': Own}}`."
+        )
+
+
+def _is_path(value: object) -> bool:
+    try:
+        path = os.fsencode(value) if isinstance(value, str | os.PathLike) else b""
+    except Exception:  # text that is no Unicode; or what an object's own `__fspath__()` raises
+        return False
+    return bool(path) and b"\0" not in path
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
