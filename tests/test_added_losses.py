@@ -280,9 +280,7 @@ def test_a_layer_that_calls_other_layers_each_time_is_refused_by_name():
     layer = CallsOtherLayers()
     parallel = multi_gpu_model(keras.Model(inputs, layer(inputs)), gpus=2)
     parallel.compile(**mean_squared())
-    with pytest.raises(
-        ValueError, match=r"Expected .* the same layers each time.* Received: 'dense"
-    ):
+    with pytest.raises(ValueError, match=r"Expected .* the same layers each time.* Received: 'dense"):
         parallel.fit(X, X, verbose=0)
 
 
