@@ -59,9 +59,8 @@ def jobs(arguments: argparse.Namespace) -> list[tuple[str, int, int]]:
     of_campaigns = []
     for name in arguments.only:
         share = 1 if name == "memory" else arguments.share  # whose runs are shorter, not fewer
-        total = arguments.count or max(1, round(CAMPAIGNS[name] * share))
-        starts = range(arguments.first, arguments.first + total, CHUNKS[name])
-        end = arguments.first + total
+        end = arguments.first + (arguments.count or max(1, round(CAMPAIGNS[name] * share)))
+        starts = range(arguments.first, min(end, CAMPAIGNS[name]) if name == "memory" else end, CHUNKS[name])
         of_campaigns += [
             (place / len(starts), (name, start, min(CHUNKS[name], end - start))) for place, start in enumerate(starts)
         ]
