@@ -108,8 +108,7 @@ TO_FEATURES: dict[int, dict[str, Piece]] = {
     3: {
         "masked average": lambda draw, x: layers.GlobalAveragePooling1D()(x),
         "global maximum": lambda draw, x: layers.GlobalMaxPooling1D()(x),
-        "last of lstm": lambda draw, x: layers.LSTM(3)(x),
-        "last of simple rnn": lambda draw, x: layers.SimpleRNN(3)(x),
+        "last of rnn": lambda draw, x: draw.one_of([layers.LSTM, layers.GRU, layers.SimpleRNN])(3)(x),
         "flatten": lambda draw, x: layers.Flatten()(x),
     },
     4: {

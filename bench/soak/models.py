@@ -64,12 +64,12 @@ def _input(draw: Draw) -> Any:
 
 
 def _features(draw: Draw, x: Any) -> Any:
-    """From an input to one vector per row, by up to three pieces on the way."""
+    """From an input to one vector per row, by up to three pieces."""
     x = embed(draw, x) if x.dtype == "int32" else x
-    for _ in range(draw.number(0, 2)):
+    for _ in range(draw.one_of([0, 1, 1, 2])):
         x = draw.kind(PIECES[len(x.shape)])(draw, x)
     x = draw.kind(TO_FEATURES[len(x.shape)])(draw, x)
-    return draw.kind(PIECES[2])(draw, x) if draw.chance(0.5) else x
+    return draw.kind(PIECES[2])(draw, x) if draw.chance(0.3) else x
 
 
 def _merged(draw: Draw, tensors: list[Any]) -> Any:

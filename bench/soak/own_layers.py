@@ -8,7 +8,7 @@ from keras import layers, ops
 
 def rows(x: Any) -> Any:
     """Number of rows, as a float."""
-    return ops.cast(ops.shape(x)[0], "float32")
+    return ops.cast(ops.shape(x)[0], keras.config.floatx())
 
 
 def square_rows(x: Any) -> Any:

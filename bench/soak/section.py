@@ -4,7 +4,12 @@ from collections import Counter
 from typing import Any
 
 CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6}  # rows of a whole soak
-GOOD = {"trainings": {"same"}, "kills": {"whole"}, "mutated_files": {"refused", "read"}, "memory": {"measured"}}
+GOOD = {
+    "trainings": {"same", "refused, as it may be"},
+    "kills": {"whole"},
+    "mutated_files": {"refused", "read"},
+    "memory": {"measured"},
+}
 TITLES = {
     "trainings": "random models, trained on one device and in parallel",
     "kills": "processes killed while saving",
