@@ -9,7 +9,7 @@ R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench gpu-check clean
+.PHONY: test lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench soak gpu-check clean
 
 test: lint types pytest r
 
@@ -48,6 +48,11 @@ demo: $(READY) r-library
 
 bench: $(PLOTS_READY) r-library
 	$(BIN)/python bench/results.py
+
+# about an hour on two cores; SEED=1 gives other models, moments and files
+SEED ?= 0
+soak: $(PLOTS_READY)
+	$(BIN)/python bench/soak --seed $(SEED) --write
 
 gpu-check: $(READY)
 	$(BIN)/python bench/gpu_check.py

@@ -18,9 +18,11 @@ import tensorflow as tf
 
 import figures
 import plots
+from soak.section import section
 
 HERE = Path(__file__).parent
 MEASURED = HERE / "measured.json"
+SOAK = HERE / "soak.json"  # what `make soak` found
 TITLES = {
     "speedup": "Wall time on two cores",
     "step_time": "CPU seconds per training step",
@@ -110,7 +112,7 @@ def page(measured: dict, failures: list[str]) -> list[str]:
         plot = plots.save(name, rows[name], HERE)
         if plot is not None:
             parts.append(f"![{TITLES[name]}]({plot.name})\n")
-    return parts
+    return [*parts, section(json.loads(SOAK.read_text()))] if SOAK.exists() else parts
 
 
 def main() -> None:

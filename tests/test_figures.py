@@ -69,3 +69,37 @@ def test_a_speed_up_has_to_be_at_least_its_target(figures):
 
     assert "| 2 | yes, and the aim |" in figures.table(measured(50.0))
     assert "| 1.25 | no, off by 30.56% |" in figures.table(measured(80.0))
+
+
+def test_the_section_of_the_soak_counts_answers_and_tells_failures(figures):
+    section = importlib.import_module("soak.section")
+    trained = [{"number": 0, "answer": "same", "kinds": ["gru"]}, {"number": 1, "answer": "off", "why": "0.1 for 0.2"}]
+    point = {"done": 10, "KB": 1024, "objects": 7, "descriptors": 6, "threads": 8}
+    grown = {"number": 0, "answer": "measured", "work": "steps", "way": "3 devices", "points": [point]}
+    grown["points"] = [point, {**point, "done": 20, "KB": 2048}]
+    rows = {"trainings": trained, "memory": [grown], "kills": [{"number": 0, "answer": "whole", "in a save": 1}]}
+    soak = {
+        "seed": 3,
+        "without": [],
+        "seconds": 60,
+        "environment": {"date": "", "machine": "", "versions": ""},
+        "campaigns": {name: section.summary(name, of_name) for name, of_name in rows.items()},
+    }
+    text = section.section(json.loads(json.dumps(soak)))
+    assert "| off 1, same 1 | 1 |" in text
+    assert "| whole 1; 1 in a save | 0 |" in text
+    assert "gru 1" in text
+    assert "| steps | 3 devices | 20 | 1 | 2 | 102.4 | 7 → 7 | 6 → 6 | 8 → 8 |" in text
+    assert "- trainings 1: off, 0.1 for 0.2" in text
+
+
+def test_a_model_of_the_soak_is_the_same_each_time(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench" / "soak")
+    draw = importlib.import_module("draw")
+    made = [draw.Draw(3, number) for number in (17, 17, 18)]
+    first, again, other = ([draw.number(0, 10**9) for _ in range(5)] for draw in made)
+    assert first == again != other
+    without = draw.Draw(3, 17, without=["b"])
+    assert {without.kind({"a": 1, "b": 2}) for _ in range(20)} == {1}
+    assert not any(without.chance(1, "b") for _ in range(5))
+    sys.modules.pop("draw")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from unittest import mock
 
 import h5py
 import keras
@@ -47,8 +48,8 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def forked(monkeypatch):
+@contextlib.contextmanager
+def copying_by_forks():
     """Has files copied by forked processes."""
     server = subprocess.Popen(
         [sys.executable, "-c", FORKING, checked_copy.__file__],
@@ -64,10 +65,18 @@ def forked(monkeypatch):
         status, answer = json.loads(server.stdout.readline())
         return subprocess.CompletedProcess(arguments, status, answer.encode(), b"")
 
-    monkeypatch.setattr(subprocess, "run", run)
-    yield
-    server.kill()
-    server.communicate()
+    try:
+        with mock.patch.object(subprocess, "run", run):
+            yield
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.fixture
+def forked():
+    with copying_by_forks():
+        yield
 
 
 def spoil_bytes(content: bytes, random: np.random.Generator) -> bytes:

@@ -1,5 +1,6 @@
 """Training that is saved, and goes on in a new process on any number of devices, equals the uninterrupted run."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -161,6 +162,40 @@ def test_training_killed_under_backup_and_restore_goes_on_to_the_same_end(tmp_pa
     uninterrupted = dense_net()
     uninterrupted.fit(*dense_data(), epochs=4, **FIT)
     for weight, value in zip(weights, uninterrupted.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, value, **FLOAT32)
+
+
+class Interrupted(keras.callbacks.Callback):
+    """Ends a training by an error after so many steps."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps_left = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            raise InterruptedError
+
+
+def interrupted_three_times(num_devices, save_freq, folder):
+    """The weights in the end, and how many steps they have seen: four epochs of three steps are 12."""
+    for steps in (4, 5, 2, 100):
+        keras.utils.set_random_seed(0)
+        model = on(dense_net(), num_devices)
+        backup = keras.callbacks.BackupAndRestore(folder, save_freq=save_freq)
+        with contextlib.suppress(InterruptedError):
+            model.fit(*dense_data(), epochs=4, callbacks=[backup, Interrupted(steps)], **FIT)
+    return model.get_weights(), int(model.optimizer.iterations.numpy())
+
+
+@pytest.mark.parametrize(("save_freq", "steps"), [("epoch", 12), (2, 22)])
+def test_backup_and_restore_is_what_keras_makes_of_it_which_is_exact_by_epochs_only(save_freq, steps, tmp_path):
+    """With a number of steps, Keras restores weights of the middle of an epoch and begins that epoch, or 0, again."""
+    one, seen = interrupted_three_times(1, save_freq, tmp_path / "one")
+    several, seen_too = interrupted_three_times(3, save_freq, tmp_path / "several")
+    assert seen == seen_too == steps
+    for weight, value in zip(several, one, strict=True):
         np.testing.assert_allclose(weight, value, **FLOAT32)
 
 

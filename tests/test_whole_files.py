@@ -118,8 +118,9 @@ def test_the_file_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: (steps.append(os.readlink(f"/proc/self/fd/{file}")), flush(file)))
     monkeypatch.setattr(os, "replace", lambda *paths: (steps.append("rename"), rename(*paths)))
     write_whole(tmp_path / "m.h5", lambda path: path.write_text("new"))
-    assert os.path.dirname(steps[0]) == str(tmp_path)
-    assert os.path.basename(steps[0]).startswith(".saving-")
+    folder = os.path.dirname(steps[0])
+    assert os.path.dirname(folder) == str(tmp_path)
+    assert os.path.basename(folder).startswith(".saving-")
     assert steps[1:] == ["rename", str(tmp_path)]
 
 
@@ -177,6 +178,37 @@ def test_permissions_are_those_of_the_old_file_or_of_any_new_one(tmp_path):
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o604
+
+
+def test_a_file_that_root_replaces_keeps_its_owner(tmp_path, monkeypatch):
+    """Only root may give files away: for another user, who runs this test, the call is noted in place of being made."""
+    asked, (owner, group) = [], (os.geteuid(), os.getegid()) if os.geteuid() else (12345, 54321)
+    (tmp_path / "old").write_text("old")
+    os.chown(tmp_path / "old", owner, group)
+    (tmp_path / "old").chmod(0o640)
+    give = os.chown
+    monkeypatch.setattr(os, "chown", lambda *arguments: (asked.append(arguments[1:]), give(*arguments)))
+    write_whole(tmp_path / "old", lambda path: path.write_text("new"))
+    found = (tmp_path / "old").stat()
+    assert asked == [(owner, group)]
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (owner, group, 0o640)
+    write_whole(tmp_path / "new", lambda path: path.write_text("new"))
+    assert (tmp_path / "new").stat().st_uid == os.geteuid()
+
+
+def test_who_may_not_give_files_away_keeps_the_group_that_it_may(tmp_path, monkeypatch):
+    asked = []
+
+    def chown(path, owner, group):
+        asked.append((owner, group))
+        if owner != -1:
+            raise PermissionError
+
+    (tmp_path / "old").write_text("old")
+    monkeypatch.setattr(os, "chown", chown)
+    write_whole(tmp_path / "old", lambda path: path.write_text("new"))
+    assert asked == [(os.geteuid(), (tmp_path / "old").stat().st_gid), (-1, (tmp_path / "old").stat().st_gid)]
+    assert (tmp_path / "old").read_text() == "new"
 
 
 def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path):

@@ -4,13 +4,13 @@ import contextlib
 import errno
 import os
 import re
-import secrets
-import stat
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from multigpu.arguments import check_path
+from multigpu.files.beside import folder_beside
 
 HINTS = {
     errno.ENOSPC: "the disk is full. Free some space, or save elsewhere",
@@ -34,10 +34,11 @@ def expanded(filepath: Any) -> Path:
 
 
 def write_whole(filepath: Any, write: Callable[[Path], Any], ending: str = "", overwrite: bool = True) -> None:
-    """Lets `write` write a file under another name in the same folder, flushes it to disk, and renames it.
+    """Lets `write` write a file in a hidden folder beside the one wanted, flushes it to disk, and renames it.
 
-    Whenever this is interrupted, the old file or the new one is at `filepath`, whole. A process that was killed may
-    leave a hidden file beside it, whose name begins with `.saving-`; it can be deleted.
+    Whenever this is interrupted, the old file or the new one is at `filepath`, whole. A file that is replaced keeps its
+    permissions and, as far as this user may give files away, its owner. What a process that was killed has left, a
+    hidden folder whose name begins with `.saving-`, goes with this user's next save into the same folder.
 
     Args:
         filepath: where the file is wanted; a link is followed.
@@ -51,16 +52,14 @@ def write_whole(filepath: Any, write: Callable[[Path], Any], ending: str = "", o
     """
     target = expanded(filepath).resolve()
     check_overwrite(target, overwrite)
-    temporary = target.with_name(f".saving-{secrets.token_hex(8)}{ending}")
     with _clear_errors(target):
         _check_target(target)
-        _make_empty(temporary, like=target)
-        try:
+        with folder_beside(target) as folder:
+            temporary = folder / f"file{ending}"
+            _make_empty(temporary, like=target)
             write(temporary)
             _flush_to_disk(temporary)
             os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not every file system can flush a folder; the file itself is on disk
             _flush_to_disk(target.parent)
 
@@ -86,10 +85,19 @@ def _check_target(target: Path) -> None:
 
 
 def _make_empty(temporary: Path, like: Path) -> None:
-    """An empty file with the permissions of the file that it will replace, or else those of any new file."""
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    """An empty file with the owner and permissions of the file that it will replace, or else those of any new file."""
+    temporary.touch()
     if like.exists():
-        temporary.chmod(stat.S_IMODE(like.stat().st_mode))
+        _keep_owner(temporary, like.stat())
+        shutil.copystat(like, temporary)
+
+
+def _keep_owner(path: Path, old: os.stat_result) -> None:
+    """Gives a file to the old one's owner and group, as root may; or to its group, as a member of that may."""
+    for owner in (old.st_uid, -1):
+        with contextlib.suppress(PermissionError):
+            return os.chown(path, owner, old.st_gid)
+    return None
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -1,0 +1,120 @@
+"""An hour of trouble: random models, killed saves, mutated files, long runs. `python bench/soak`, or `make soak`.
+
+    python bench/soak --seed 3                                       # all of it
+    python bench/soak --share 0.03                                   # a short one
+    python bench/soak --seed 3 --only trainings --first 17 --count 1   # model 17 of seed 3 alone
+
+Two processes work side by side. One that dies, or hangs, is told as the failure of what it was at, and another goes on
+with what is next. What was found is written into `bench/soak.json`, and its section into `bench/RESULTS.md`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from section import CAMPAIGNS, GOOD, summary
+
+HERE = Path(__file__).parent
+PROCESSES = 2
+HANGS = 1200  # seconds for one row
+CHUNKS = {"trainings": 50, "kills": 50, "mutated_files": 500, "memory": 1}  # rows of one process
+
+
+def main() -> None:
+    arguments = parsed()
+    begin, found = time.perf_counter(), {name: [] for name in arguments.only}
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for name, rows in pool.map(lambda job: (job[0], list(run(*job, arguments))), jobs(arguments)):
+            found[name] += rows
+    seconds = time.perf_counter() - begin
+    campaigns = {name: summary(name, rows) for name, rows in found.items()}
+    print(json.dumps({name: campaign["answers"] for name, campaign in campaigns.items()}), f"in {seconds:.0f} s")
+    if arguments.write:
+        write({"seed": arguments.seed, "without": arguments.without, "seconds": seconds, "campaigns": campaigns})
+    sys.exit(any(campaign["failures"] for campaign in campaigns.values()))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="another one gives other models, moments and files")
+    parser.add_argument("--only", nargs="+", choices=list(CAMPAIGNS), default=list(CAMPAIGNS))
+    parser.add_argument("--first", type=int, default=0, help="number of the first row")
+    parser.add_argument("--count", type=int, help="rows of each campaign, in place of all")
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows, and of the long runs")
+    parser.add_argument("--without", nargs="*", default=[], help="kinds of models or files to leave out")
+    parser.add_argument("--write", action="store_true", help="write the figures into bench/RESULTS.md")
+    return parser.parse_args()
+
+
+def jobs(arguments: argparse.Namespace) -> list[tuple[str, int, int]]:
+    """Campaign, first row and rows of each process; the campaigns take turns, so that all have begun early."""
+    of_campaigns = []
+    for name in arguments.only:
+        share = 1 if name == "memory" else arguments.share  # whose runs are shorter, not fewer
+        end = arguments.first + (arguments.count or max(1, round(CAMPAIGNS[name] * share)))
+        starts = range(arguments.first, min(end, CAMPAIGNS[name]) if name == "memory" else end, CHUNKS[name])
+        of_campaigns += [
+            (place / len(starts), (name, start, min(CHUNKS[name], end - start))) for place, start in enumerate(starts)
+        ]
+    return [job for _, job in sorted(of_campaigns)]
+
+
+def run(name: str, first: int, count: int, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of one job, by as many processes as it takes."""
+    end = first + count
+    while first < end:
+        with tempfile.TemporaryFile("w+") as errors:
+            why = ""
+            for row in rows_of_process(name, first, end - first, arguments, errors):
+                if row["answer"] not in GOOD[name]:
+                    print(f"{name} {row['number']}: {json.dumps(row, ensure_ascii=False)}", flush=True)
+                first = row["number"] + 1
+                yield row
+            errors.seek(0)
+            why = errors.read()[-1500:]
+        if first < end:
+            print(f"{name} {first}: died\n{why}", flush=True)
+            yield {"number": first, "answer": "died", "why": why}
+            first += 1
+
+
+def rows_of_process(
+    name: str, first: int, count: int, arguments: argparse.Namespace, errors: Any
+) -> Iterator[dict[str, Any]]:
+    """The rows that one process gives until it ends, or is ended since it hangs."""
+    given = {"seed": arguments.seed, "first": first, "count": count, "share": arguments.share}
+    command = [sys.executable, str(HERE / "worker.py"), name]
+    command += [text for option, value in given.items() for text in (f"--{option}", str(value))]
+    process = subprocess.Popen(
+        [*command, "--without", *arguments.without], stdout=subprocess.PIPE, stderr=errors, text=True
+    )
+    while True:
+        watch = threading.Timer(HANGS, process.kill)
+        watch.start()
+        line = process.stdout.readline()
+        watch.cancel()
+        if not line:
+            break
+        yield json.loads(line)
+    process.wait()
+
+
+def write(figures: dict[str, Any]) -> None:
+    """The figures, and the page that shows them beside those of the benchmarks."""
+    sys.path.append(str(HERE.parent))
+    from results import SOAK, environment
+
+    SOAK.write_text(json.dumps({**figures, "environment": environment()}, indent=1, ensure_ascii=False))
+    subprocess.run([sys.executable, str(HERE.parent / "results.py"), "--only"], check=True)
+
+
+if __name__ == "__main__":
+    main()

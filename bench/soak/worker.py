@@ -1,0 +1,41 @@
+"""One process of a campaign: prints one line of JSON per row. `python bench/soak` starts it."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+sys.path.append(str(Path(__file__).parents[2] / "tests"))  # where numbers are compared
+
+import warnings
+
+import tensorflow as tf
+
+import multigpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("campaign")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--without", nargs="*", default=[])
+    arguments = vars(parser.parse_args())
+    campaign = importlib.import_module(arguments.pop("campaign"))
+    warnings.simplefilter("ignore")
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    multigpu.simulate_gpus(8)
+    answers, sys.stdout = sys.stdout, sys.stderr  # what else is printed does not belong to the answers
+    for row in campaign.rows(**arguments):
+        print(json.dumps(row), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
