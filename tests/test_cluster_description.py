@@ -58,7 +58,11 @@ def test_without_other_workers_there_is_no_cluster(environ):
 NO_TABLES = [
     ("{", "which is no JSON"),
     ("worker", "which is no JSON"),
-    ("[" * 100_000, "which is no JSON"),
+    ("[" * 100_000, "which is nested too deeply"),
+    *[
+        ("[" * depth + "]" * depth, "which is (nested too deeply|.*, rather than a table)")
+        for depth in range(700, 1001, 5)
+    ],
     ("9" * 5_000, "which is no JSON"),
     *[(text, "which is .*, rather than a table in braces") for text in ("[]", "3", "null", '"a:1"', "true", "NaN")],
     ('{"cluster": ["a:1", "b:2"]}', r"whose `cluster` is \[.*\], rather than a table"),
@@ -463,6 +467,13 @@ def test_every_process_gets_its_own_description_and_a_line_says_who_can_reach_it
     assert run(script, "--processes", "2") == 0
     assert re.fullmatch(r"multigpu: each worker listens on all network interfaces, .*\n", capfd.readouterr().err)
     assert sorted(path.name for path in tmp_path.glob("was-*")) == ["was-0", "was-1"]
+
+
+def test_nothing_is_said_of_a_worker_that_is_alone_and_does_not_listen(tmp_path, capfd):
+    script = tmp_path / "script.py"
+    script.touch()
+    assert run(script, "--processes", "1") == run(script, "--hosts", "a", "--rank", "0") == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_the_status_is_that_of_the_worker_that_failed_and_nobody_is_waited_for(tmp_path, monkeypatch):

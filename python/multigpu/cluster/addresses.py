@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 HOST = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
@@ -17,7 +18,7 @@ def is_address(value: object) -> bool:
 
 def repeated(addresses: Sequence[str]) -> list[str]:
     """Those that are there more than once."""
-    return sorted({address for address in addresses if addresses.count(address) > 1})
+    return [address for address, number in Counter(addresses).items() if number > 1]
 
 
 def addresses_of(hosts: Sequence[str]) -> list[str]:

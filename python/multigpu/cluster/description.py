@@ -1,18 +1,15 @@
 """The cluster as it is described to this process in TF_CONFIG, read once."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multigpu.cluster.addresses import EXPECTED, is_address, repeated
+from multigpu.cluster.tf_config import cut, members_of
 
 ANSWER_SECONDS = 30.0  # a worker that does not answer for so long counts as lost
 ARRIVE_SECONDS = 600.0  # one that answers, but does not come to where the others wait, ends the wait after this
 MOST_SECONDS = 1e6
-JOBS = ("chief", "worker", "evaluator")
-MAY_BE_ALONE = {"cluster", "environment", "job", "task"}  # what a cloud tells a process that is alone
 EXAMPLE = (
     'for instance TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
     '"task": {"type": "worker", "index": 0}}\''
@@ -79,7 +76,7 @@ def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluste
     if not text:
         return None
     try:
-        members, number = _members(_parsed(text))
+        members, number = members_of(text)
     except ValueError as error:
         raise _not_understood(str(error), text, known_as) from error
     if number is None or len(members) < 2:
@@ -91,71 +88,6 @@ def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluste
         answer_seconds=_seconds(environ, "MULTIGPU_ANSWER_SECONDS", ANSWER_SECONDS),
         arrive_seconds=_seconds(environ, "MULTIGPU_ARRIVE_SECONDS", ARRIVE_SECONDS),
     )
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"which is no JSON ({error})") from error
-    return _table(config, "which")
-
-
-def _members(config: dict[str, Any]) -> tuple[list[tuple[str, int, str]], int | None]:
-    """All workers, as job, task and address, the chief first; and which of them this is, None for another process."""
-    jobs, task = _table(config.get("cluster", {}), "whose `cluster`"), _table(config.get("task", {}), "whose `task`")
-    if not jobs and (task or not config.keys() <= MAY_BE_ALONE):
-        raise ValueError("without workers in `cluster`")
-    for job, addresses in jobs.items():
-        _check_job(job, addresses)
-    members = [(job, number, address) for job in JOBS[:2] for number, address in enumerate(jobs.get(job, []))]
-    if twice := repeated([address for _, _, address in members]):
-        raise ValueError(f"with an address twice, {twice[0]}")
-    if not jobs or task.get("type") == "evaluator":
-        return members, None
-    this = task.get("type"), _index(task)
-    if this not in [(job, number) for job, number, _ in members]:
-        raise ValueError(f"where the task {this[0]!r} {this[1]} is none of the cluster's")
-    return members, [(job, number) for job, number, _ in members].index(this)
-
-
-def _check_job(job: str, addresses: Any) -> None:
-    if job == "ps":
-        raise ValueError("with parameter servers (`ps`)")
-    if job not in JOBS:
-        raise ValueError(f"with {_shown(job)} in `cluster`, rather than chief, worker or evaluator")
-    if not isinstance(addresses, list):
-        raise ValueError(f"whose `{job}` is {_shown(addresses)}, rather than a list of addresses")
-    for address in addresses:
-        if not is_address(address):
-            raise ValueError(f"with the address {_shown(address)}, rather than {EXPECTED}")
-    if job == "chief" and len(addresses) > 1:
-        raise ValueError(f"with {len(addresses)} chiefs, rather than one")
-
-
-def _index(task: Mapping[str, Any]) -> int:
-    index = task.get("index")
-    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):  # TensorFlow takes it, too
-        return int(index)
-    if isinstance(index, bool) or not isinstance(index, int):
-        received = _shown(index) if "index" in task else "missing"
-        raise ValueError(f"where `index` of the task is {received}, rather than a whole number from 0")
-    return index
-
-
-def _table(value: Any, which: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{which} is {_shown(value)}, rather than a table in braces")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON has it, cut where it is long."""
-    return _cut(json.dumps(value), 60)
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def configs(addresses: Sequence[str]) -> list[str]:
@@ -190,8 +122,8 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 def _not_understood(what: str, text: str, known_as: str) -> ValueError:
     expected = "the workers of a cluster, as a chief and workers or as workers alone, and which of them this process is"
     if known_as != "TF_CONFIG":
-        return ValueError(f"Expected {known_as} to name {expected}. Received: {_cut(text, 400)}, {what}. Correct it.")
+        return ValueError(f"Expected {known_as} to name {expected}. Received: {cut(text, 400)}, {what}. Correct it.")
     return ValueError(
-        f"Expected TF_CONFIG to name {expected}, {EXAMPLE}. Received: TF_CONFIG={_cut(repr(text), 400)}, {what}. "
+        f"Expected TF_CONFIG to name {expected}, {EXAMPLE}. Received: TF_CONFIG={cut(repr(text), 400)}, {what}. "
         "Correct it, or unset TF_CONFIG to train on this machine alone."
     )

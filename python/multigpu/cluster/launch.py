@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from multigpu.cluster.description import configs
+from multigpu.cluster.description import configs, described
 from multigpu.cluster.schedulers import config_of
 from multigpu.commands.argument_types import script, whole_number
 
@@ -44,7 +44,8 @@ def main(arguments: argparse.Namespace) -> int:
         command = [_interpreter(arguments.script), str(arguments.script), *arguments.arguments]
     except ValueError as error:
         arguments.parser.error(str(error))
-    sys.stderr.write(WARNING)
+    if described({"TF_CONFIG": configurations[0]}) is not None:  # one worker is alone, and does not listen
+        sys.stderr.write(WARNING)
     environments = [{**os.environ, "TF_CONFIG": config} for config in configurations]
     if arguments.processes:
         return _run_all(environments, command)
