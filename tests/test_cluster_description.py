@@ -404,7 +404,9 @@ def test_tasks_of_a_scheduler_that_did_not_join_train_apart_and_say_so_once(
     assert re.fullmatch(rf"{line}{cure}; TF_CONFIG='{{}}' silences this line\.\n", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("environ", [{**IN_STEP, "TF_CONFIG": "{}"}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}])
+@pytest.mark.parametrize(
+    "environ", [{**IN_STEP, "TF_CONFIG": "{}"}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}, {"PMI_SIZE": "9" * 5_000}]
+)
 def test_nothing_is_said_of_tasks_where_it_is_wanted_or_there_are_none(monkeypatch, capsys, said, environ):
     set_all(monkeypatch, environ)
     multigpu.multi_gpu_model(dense_model(), gpus=2)

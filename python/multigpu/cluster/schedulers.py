@@ -136,11 +136,11 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
     Raises:
         ValueError: the message says how to start the tasks instead.
     """
-    if tasks := _started(environ):
+    if name := _counted_in(environ):
         raise ValueError(
-            f"Expected variables that say where the other tasks are. Received: this is one of {tasks}, and no variable "
-            f"says where all the others are. Start them with {_launched(environ)}; or set TF_CONFIG='{{}}' for each to "
-            "train a model of its own."
+            f"Expected variables that say where the other tasks are. Received: this is one of {environ[name]} tasks "
+            f"({name}), and no variable says where all the others are. Start them with {SIZES[name]}; or set "
+            "TF_CONFIG='{}' for each to train a model of its own."
         )
 
 
@@ -149,17 +149,15 @@ def say_that_tasks_train_apart(environ: Mapping[str, str]) -> None:
 
     It may well be wanted: tasks may be trainings of their own, as in a sweep.
     """
-    tasks = _started(environ)
-    if not tasks or "TF_CONFIG" in environ:
-        return
-    try:
-        cure = "call `join_cluster()` at the top of the script" if config_of_tasks(environ) else None
-    except ValueError:  # which `join_cluster()` explains
-        cure = "call `join_cluster()` at the top of the script"
-    _say_once(
-        f"multigpu: this is one of {tasks}, and trains a model of its own. To train one model together, "
-        f"{cure or f'start them with {_launched(environ)}'}; TF_CONFIG='{{}}' silences this line.\n"
-    )
+    name = _counted_in(environ)
+    if name and "TF_CONFIG" not in environ:
+        cure = (
+            "call `join_cluster()` at the top of the script" if _can_join(environ) else f"start them with {SIZES[name]}"
+        )
+        _say_once(
+            f"multigpu: this is one of {environ[name]} tasks ({name}), and trains a model of its own. To train one "
+            f"model together, {cure}; TF_CONFIG='{{}}' silences this line.\n"
+        )
 
 
 @functools.cache
@@ -167,11 +165,14 @@ def _say_once(line: str) -> None:
     sys.stderr.write(line)
 
 
-def _started(environ: Mapping[str, str]) -> str:
-    """How many tasks a scheduler has started, and who says so, where there are several."""
-    found = ((environ.get(name, ""), name) for name in SIZES)
-    return next((f"{n} tasks ({name})" for n, name in found if n.isdecimal() and int(n) > 1), "")
+def _can_join(environ: Mapping[str, str]) -> bool:
+    """Whether `join_cluster()` finds the other tasks, or says why it does not."""
+    try:
+        return config_of_tasks(environ) is not None
+    except ValueError:
+        return True
 
 
-def _launched(environ: Mapping[str, str]) -> str:
-    return next(launch for name, launch in SIZES.items() if name in environ)
+def _counted_in(environ: Mapping[str, str]) -> str:
+    """The variable in which a scheduler says how many tasks it has started, where there are several."""
+    return next((name for name in SIZES if re.fullmatch("0*([2-9]|[1-9][0-9]{1,8})", environ.get(name, ""))), "")
