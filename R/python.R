@@ -41,11 +41,9 @@ how_to_load <- function(piece) {
   )
 }
 
-# Where TF_CONFIG or a scheduler names other workers, the Python side has to be there before the first model: see
-# `start.py`.
+# Where TF_CONFIG names other workers, the Python side has to be there before the first model: see `start.py`.
 join_workers <- function(...) {
-  tasks <- Sys.getenv(c("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
-  if (nzchar(Sys.getenv("TF_CONFIG")) || any(grepl("^[0-9]+$", tasks) & tasks != "1")) core()
+  if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 
 # The Python side of this package, or one of its modules, once all that it needs is there.

@@ -1,5 +1,6 @@
-"""For how long a worker has been absent is said to whoever asks, and is nothing while it waits for the others."""
+"""For how long a worker has been absent the others can read, and it is nothing while it waits for them."""
 
+import threading
 import time
 
 import pytest
@@ -13,14 +14,14 @@ CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_se
 
 @pytest.fixture
 def asked():
-    port = absence.answer_on_port()
-    return lambda: absence.absent(CLUSTER, [port, port], seconds=-1)[1]
+    """What this worker tells of itself."""
+    return lambda: absence.absence(absence.state_of(absence.record()).numpy(), seconds=-1)
 
 
 @pytest.fixture
 def later(monkeypatch):
-    now = time.time()
-    return lambda seconds: monkeypatch.setattr(absence.time, "time", lambda: now + seconds)
+    clock, now = tf.timestamp, time.time()
+    return lambda seconds: monkeypatch.setattr(tf, "timestamp", lambda: clock() + now + seconds - time.time())
 
 
 def met(during=lambda: None):
@@ -47,7 +48,7 @@ def test_seconds_count_from_the_last_meeting(asked, later):
 def test_who_waits_for_the_others_is_not_absent(asked, later):
     def during():
         later(70)
-        assert asked() == "does something else, for 0 seconds now"
+        assert asked() == ""
         assert absence.seconds_waiting() == pytest.approx(70, abs=1)
 
     met(during)
@@ -77,12 +78,60 @@ def test_a_meeting_in_a_function_begins_when_its_input_is_known():
     assert 0 < waited[0] < 0.4
 
 
-def test_nothing_is_known_of_a_closed_port(asked):
-    assert absence.absent(CLUSTER, [1, 1], seconds=-1) == {}
+@pytest.fixture(scope="module")
+def worker():
+    """A server of TensorFlow, which stands for another worker that listens, and how to make its record."""
+    server = tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)
+    task, address = "/job:worker/replica:0/task:0", server.target.removeprefix("grpc://")
+
+    def record(waits, seconds, within):
+        with tf.Graph().as_default(), tf.device(f"{task}/device:CPU:0"):
+            meeting, within_step = absence.handles_by_name()
+            since = tf.timestamp() - seconds
+            writes = (
+                tf.raw_ops.AssignVariableOp(resource=meeting, value=tf.stack([tf.constant(waits, tf.float64), since])),
+                tf.raw_ops.AssignVariableOp(resource=within_step, value=tf.constant(within, tf.float64)),
+            )
+            with tf.compat.v1.Session(server.target) as session:
+                session.run(writes)
+
+    return Cluster(("/job:worker/replica:0/task:1", task), ("localhost:1", address), 0), record
 
 
-def test_the_port_is_one_for_all_models():
-    assert absence.answer_on_port() == absence.answer_on_port()
+def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, later):
+    cluster, record = worker
+    assert absence.absent(cluster, seconds=30) == {}
+
+    def during():
+        later(70)
+        assert absence.absent(cluster, seconds=30) == {1: "has made no parallel model yet"}
+
+    met(during)
+    record(0.0, 40.0, 0.0)
+    assert absence.absent(cluster, seconds=30) == {1: "does something else, for 40 seconds now"}
+    assert absence.absent(cluster, seconds=50) == {}
+    record(0.0, 40.0, 1.0)
+    assert absence.absent(cluster, seconds=30) == {
+        1: "waits for its data, or is in the midst of a step, for 40 seconds now"
+    }
+    record(1.0, 40.0, 1.0)
+    assert absence.absent(cluster, seconds=30) == {}
+
+
+def test_nothing_is_known_of_a_worker_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(absence, "PATIENCE", 0.2)
+    cluster = Cluster(
+        ("/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"), ("localhost:1", "localhost:1"), 0
+    )
+    assert absence.absent(cluster, seconds=-1) == {}
+
+
+def test_telling_takes_no_thread_and_no_port():
+    """As it did: TensorFlow itself answers, on the port where it listens for the cluster."""
+    before = threading.enumerate()
+    absence.record()
+    assert met() == 6
+    assert threading.enumerate() == before
 
 
 @pytest.mark.parametrize(
@@ -94,6 +143,7 @@ def test_the_port_is_one_for_all_models():
 )
 def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(monkeypatch, size, expected):
     cluster = Cluster(("task",) * size, tuple(f"b:{n}" for n in range(size)), 0, arrive_seconds=60.0)
+    monkeypatch.setattr(absence, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda *_: False)
     error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
     with pytest.raises(lost.WorkerLostError, match=expected), lost.named(cluster):
@@ -111,6 +161,7 @@ def wait_in_vain(later):
 
 
 def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeypatch, later):
+    monkeypatch.setattr(absence, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda *_: True)
 
     expected = "Received: no answer from worker 1 at localhost:2223\\. Restart"
@@ -119,8 +170,9 @@ def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeyp
 
 
 def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
-    """Another one was the first to end, and does not answer any more; the late one does, but has told no port."""
+    """Another one was the first to end, and does not answer any more; of the late one nothing is known."""
     cluster = Cluster(("task",) * 3, tuple(f"b:{n}" for n in range(3)), 0, arrive_seconds=60.0)
+    monkeypatch.setattr(absence, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda number, _: number == 1)
 
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 import tensorflow as tf
@@ -10,6 +11,7 @@ from equality import dense_model
 import multigpu
 from multigpu.cluster import launch, schedulers, start
 from multigpu.cluster.description import described, jobs_of
+from multigpu.commands.command_line import main
 
 TWO = {"worker": ["a:1", "b:2"]}
 
@@ -38,32 +40,139 @@ def test_workers_are_numbered_from_the_chief_on(environ, tasks, number):
 
 
 @pytest.mark.parametrize(
-    "environ", [{}, {"TF_CONFIG": ""}, config({"worker": ["a:1"]}), config({**TWO, "evaluator": ["c:3"]}, "evaluator")]
+    "environ",
+    [
+        {},
+        {"TF_CONFIG": ""},
+        {"TF_CONFIG": "{}"},
+        {"TF_CONFIG": '{"cluster": {}, "task": {}, "environment": "cloud", "job": {}}'},
+        config({"worker": ["a:1"]}),
+        config({"chief": ["a:1"], "worker": []}, "chief"),
+        config({**TWO, "evaluator": ["c:3"]}, "evaluator"),
+    ],
 )
 def test_without_other_workers_there_is_no_cluster(environ):
     assert described(environ) is None
 
 
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({"TF_CONFIG": "{"}, r"Expected TF_CONFIG to name .* Received: TF_CONFIG='{', which is not understood"),
-        (config(index=2), r"the task 'worker' 2 is none of the cluster's\. Correct it, or unset TF_CONFIG"),
-        (config({**TWO, "ps": ["c:3"]}), r"with parameter servers"),
-        (config({"worker": ["a:1", "a:1"]}), r"with an address twice"),
-        (config(MULTIGPU_ANSWER_SECONDS="no"), r"Expected MULTIGPU_ANSWER_SECONDS to be a number .* Received: 'no'\."),
+NO_TABLES = [
+    ("{", "which is no JSON"),
+    ("worker", "which is no JSON"),
+    ("[" * 100_000, "which is nested too deeply"),
+    *[
+        ("[" * depth + "]" * depth, "which is (nested too deeply|.*, rather than a table)")
+        for depth in range(700, 1001, 5)
     ],
-)
-def test_what_is_not_understood_is_refused(environ, message):
-    with pytest.raises(ValueError, match=message):
-        described(environ)
+    ("9" * 5_000, "which is no JSON"),
+    *[(text, "which is .*, rather than a table in braces") for text in ("[]", "3", "null", '"a:1"', "true", "NaN")],
+    ('{"cluster": ["a:1", "b:2"]}', r"whose `cluster` is \[.*\], rather than a table"),
+    ('{"cluster": null}', "whose `cluster` is null, rather than a table"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": 0}', "whose `task` is 0, rather than a table"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}}', "where `index` of the task is missing"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker"}}', "where `index` of the task is missing"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 0}}', "where the task None 0 is none"),
+    ('{"task": {"type": "worker", "index": 0}}', "without workers in `cluster`"),
+    ('{"clusters": {"worker": ["a:1", "b:2"]}}', "without workers in `cluster`"),
+]
+WRONG_JOBS = [
+    ({"worker": "a:1,b:2"}, r"whose `worker` is \"a:1,b:2\", rather than a list of addresses"),
+    ({"worker": {"0": "a:1"}}, r"whose `worker` is {.*}, rather than a list"),
+    ({"worker": None}, "whose `worker` is null, rather than a list"),
+    ({"worker": ["a:1", "a:1"]}, "with an address twice, a:1"),
+    ({"chief": ["a:1"]}, "with an address twice, a:1"),
+    ({"chief": ["c:1", "d:1"]}, "with 2 chiefs, rather than one"),
+    ({"ps": ["c:3"]}, "with parameter servers"),
+    ({"wroker": ["c:3"]}, r'with "wroker" in `cluster`, rather than chief, worker or evaluator'),
+]
+NO_ADDRESSES = [
+    "a",
+    "a:",
+    ":1",
+    "",
+    " a:1",
+    "a:1 ",
+    "a:0",
+    "a:65536",
+    "a:99999",
+    "a:-1",
+    "a:1.5",
+    "a:abc",
+    "a:²",
+    "a:1:2",
+]
+NO_ADDRESSES += [
+    "::1:2222",
+    "[::1]",
+    "[::1:2222",
+    "grpc://a:1",
+    "a/b:1",
+    "user@a:1",
+    "a,b:1",
+    "a\n:1",
+    2222,
+    None,
+    ["a:1"],
+]
+NO_INDICES = [None, True, 0.0, 1.5, -0.5, "one", "-1", "", "²", [0], {}]
+NO_TASKS = [
+    ("worker", 2),
+    ("worker", -1),
+    ("worker", 10**30),
+    ("chief", 0),
+    ("master", 0),
+    (None, 0),
+    ("", 0),
+    (0, 0),
+    (["worker"], 0),
+]
+NO_SECONDS = ["no", "0", "-1", "nan", "inf", "1e400", "1e7"]
+
+
+REFUSED = {
+    "TF_CONFIG": [
+        ({"TF_CONFIG": text}, rf"Expected TF_CONFIG to name .*, {what}.*\. Correct") for text, what in NO_TABLES
+    ],
+    "jobs": [(config({**TWO, **jobs}), what) for jobs, what in WRONG_JOBS],
+    "addresses": [
+        (config({"worker": ["b:2", each]}), "with the address .*, rather than host:port, with") for each in NO_ADDRESSES
+    ],
+    "indices": [
+        (config(index=each), "where `index` of the task is .*, rather than a whole number") for each in NO_INDICES
+    ],
+    "tasks": [
+        (config(kind=kind, index=index), "where the task .* is none of the cluster's. Correct it, or unset TF_CONFIG")
+        for kind, index in NO_TASKS
+    ],
+    "seconds": [
+        (config(MULTIGPU_ANSWER_SECONDS=each), "Expected MULTIGPU_ANSWER_SECONDS to be a number .* Received: ")
+        for each in NO_SECONDS
+    ],
+}
+
+
+@pytest.mark.parametrize("cases", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_understood_is_refused(cases):
+    for environ, message in cases:
+        with pytest.raises(ValueError, match=message):
+            described(environ)
+
+
+def test_a_message_cuts_what_is_long():
+    with pytest.raises(ValueError, match="with an address twice") as error:
+        described(config({"worker": ["a:1"] * 1_000}))
+    assert len(str(error.value)) < 1_000
+
+
+def test_addresses_that_tensorflow_takes_are_taken():
+    for address in ("a:1", "a:65535", "n-1.my_net.org:2222", "10.0.0.1:22", "[::1]:2222", "[fe80::1%eth0]:1"):
+        assert described(config({"worker": ["b:2", address]}, index="1")).addresses[1] == address
 
 
 def test_a_description_that_is_not_understood_is_refused_when_a_model_is_made_not_before(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     start.join()  # as the import does
     assert len(multigpu.available_gpus()) == 8
-    with pytest.raises(ValueError, match=r"Received: TF_CONFIG='{', which is not understood"):
+    with pytest.raises(ValueError, match=r"Received: TF_CONFIG='{', which is no JSON"):
         multigpu.multi_gpu_model(dense_model(), gpus=2)
 
 
@@ -93,7 +202,15 @@ def resolver(jobs=TWO, kind="worker", index=1):
             resolver(kind="", index=None),
             r"knows which task .* SimpleClusterResolver with task_type='' and task_id=None\.",
         ),
-        (resolver({**TWO, "ps": ["c:3"]}), r"with parameter servers"),
+        (
+            resolver({**TWO, "ps": ["c:3"]}),
+            r"Expected the resolver to name .* Received: {.*}, with parameter servers \(`ps`\)\. Correct it\.$",
+        ),
+        (resolver({"worker": {0: "a:1", 2: "c:3"}}), r"with the address null, rather than host:port"),
+        *[
+            (each, r"Expected `resolver` to be one of .* Received: resolver=.*\. Call")
+            for each in (1, "slurm", TWO, [], object())
+        ],
     ],
 )
 def test_what_a_resolver_finds_is_refused_where_it_cannot_be_joined(found, message):
@@ -136,6 +253,8 @@ def test_the_launcher_describes_what_is_read():
     [
         ({}, ["a", "b"], 1, 1, ("a:2222", "b:2222")),
         ({}, ["a", "a", "b:7"], 2, 2, ("a:2222", "a:2223", "b:7")),
+        ({}, ["a", "a:2222", "a"], 0, 0, ("a:2223", "a:2222", "a:2224")),
+        ({}, ["[::1]", "[::1]:7"], 0, 0, ("[::1]:2222", "[::1]:7")),
         ({"OMPI_COMM_WORLD_RANK": "1"}, ["a", "b"], None, 1, ("a:2222", "b:2222")),
         ({"PMI_RANK": "0"}, ["a", "b"], None, 0, ("a:2222", "b:2222")),
     ],
@@ -145,6 +264,8 @@ def test_hosts_and_ranks_make_a_cluster(environ, hosts, rank, number, addresses)
     assert (cluster.number, cluster.addresses) == (number, addresses)
 
 
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "3"}
 STEP = {"STEP_NODELIST": "n[9-10]", "STEP_TASKS_PER_NODE": "2(x2)", "STEP_NUM_TASKS": "4", "PROCID": "2"}
 
 
@@ -175,24 +296,34 @@ def test_a_step_of_slurm_makes_a_cluster_in_the_order_of_its_tasks(step, monkeyp
         assert (cluster.number, cluster.addresses) == (2, addresses)
 
 
-def test_tasks_that_slurm_has_put_elsewhere_are_refused(step, monkeypatch):
-    monkeypatch.setenv("SLURMD_NODENAME", "n9")
-    with pytest.raises(ValueError, match=r"Expected .* Received: task 2 on n9 rather than on n10\. Use `srun --dist"):
-        multigpu.multi_gpu_model(dense_model(), gpus=2)
+NOT_OF_THE_STEP = [("PROCID", value) for value in ("4", "-1", "x")]
+NOT_OF_THE_STEP += [("STEP_NUM_TASKS", "5"), ("STEP_NUM_TASKS", "x"), ("STEP_NODELIST", "n[9"), ("JOB_ID", "x")]
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("SLURM_PROCID", "4"), ("SLURM_STEP_NUM_TASKS", "5"), ("SLURM_STEP_NODELIST", "n[9")]
+    ("name", "value", "message"),
+    [
+        ("SLURMD_NODENAME", "n9", r"Expected .* Received: task 2 on n9 rather than on n10\. Use `srun --dist"),
+        *[
+            (name, value, r"Expected variables of a SLURM step that agree\. Received: .*or set TF_CONFIG")
+            for name, value in NOT_OF_THE_STEP
+        ],
+    ],
 )
-def test_variables_of_slurm_that_do_not_agree_are_refused_when_a_model_is_made_not_before(
-    step, monkeypatch, name, value
+def test_variables_of_slurm_that_do_not_agree_are_refused_by_whom_wants_to_join(
+    step, monkeypatch, name, value, message
 ):
-    monkeypatch.setenv(name, value)
-    start.join()  # as the import does
-    with pytest.raises(
-        ValueError, match=r"Expected variables of a SLURM step that agree\. Received: .*or set TF_CONFIG"
-    ):
-        multigpu.multi_gpu_model(dense_model(), gpus=2)
+    monkeypatch.setenv(name if name.startswith("SLURMD") else f"SLURM_{name}", value)
+    with pytest.raises(ValueError, match=message):
+        multigpu.join_cluster()
+
+
+@pytest.mark.parametrize("environ", [OPEN_MPI, MPICH], ids=["Open MPI", "MPICH"])
+def test_variables_of_mpi_that_are_no_numbers_are_refused(environ):
+    for name in environ:
+        for value in ("x", "-1", "1.5", "", "²", "9" * 30):
+            with pytest.raises(ValueError, match=rf"Expected {name} to be a whole .* Received: '{value}'\. Unset it"):
+                schedulers.config_of_tasks({**environ, name: value})
 
 
 def test_steps_at_the_same_time_listen_on_ports_of_their_own(step, monkeypatch):
@@ -207,10 +338,6 @@ def test_steps_at_the_same_time_listen_on_ports_of_their_own(step, monkeypatch):
     assert (min(taken) >= 15_000, max(taken) < 31_000) == (True, True)
 
 
-OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
-MPICH = {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "3"}
-
-
 @pytest.mark.parametrize("environ", [OPEN_MPI, MPICH, {**OPEN_MPI, "SLURM_STEP_NODELIST": "n9"}])
 def test_tasks_of_mpirun_on_one_host_make_a_cluster(environ):
     cluster = described({"TF_CONFIG": schedulers.config_of_tasks(environ)})
@@ -222,67 +349,99 @@ def test_two_mpiruns_on_a_host_listen_on_ports_of_their_own():
     assert not set(described({"TF_CONFIG": one}).addresses) & set(described({"TF_CONFIG": two}).addresses)
 
 
-APART = {
-    "no scheduler": {},
-    "mpirun on several hosts, within a step of SLURM": {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
-    "a rank that mpirun has not given": {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "3"},
-    "one task of mpirun": {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALNRANKS": "1"},
-    "a shell in a step of SLURM": {"SLURM_PTY_PORT": "40000"},
-    "TF_CONFIG, which has the last word": {"TF_CONFIG": "{}"},
+@pytest.fixture
+def said():
+    """Lets the one line on stderr be written once more."""
+    schedulers._say_once.cache_clear()
+    yield
+    schedulers._say_once.cache_clear()
+
+
+def set_all(monkeypatch, environ):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+
+IN_STEP = {f"SLURM_{name}": value for name, value in STEP.items()}
+BY_JOINING = r"call `join_cluster\(\)` at the top of the script"
+BY_LAUNCH = r"start them with `mpirun \.\.\. python -m multigpu launch --hosts a,b train.py`"
+TASKS = {
+    "a step of SLURM": (IN_STEP, "4 tasks (SLURM_STEP_NUM_TASKS)", BY_JOINING),
+    "variables that do not agree": ({**IN_STEP, "SLURM_PROCID": "7"}, "4 tasks (SLURM_STEP_NUM_TASKS)", BY_JOINING),
+    "mpirun on one host": (OPEN_MPI, "3 tasks (OMPI_COMM_WORLD_SIZE)", BY_JOINING),
+    "mpirun of MPICH on one host": (MPICH, "3 tasks (PMI_SIZE)", BY_JOINING),
+    "mpirun on several hosts": ({"PMI_RANK": "0", "PMI_SIZE": "4"}, "4 tasks (PMI_SIZE)", BY_LAUNCH),
+    "mpirun on several hosts, within a step of SLURM": (
+        {**IN_STEP, **OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        "3 tasks (OMPI_COMM_WORLD_SIZE)",
+        BY_LAUNCH,
+    ),
+    "a rank that mpirun has not given": (
+        {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "3"},
+        "3 tasks (OMPI_COMM_WORLD_SIZE)",
+        BY_LAUNCH,
+    ),
+    "a shell in a step of SLURM": (
+        {**IN_STEP, "SLURM_PTY_PORT": "40000"},
+        "4 tasks (SLURM_STEP_NUM_TASKS)",
+        "start them with `srun python train.py` rather than in a shell",
+    ),
 }
 
 
-@pytest.mark.parametrize("environ", APART.values(), ids=APART)
-def test_without_a_word_of_where_the_others_are_there_is_no_cluster(request, monkeypatch, environ):
-    if environ:
-        request.getfixturevalue("step")
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert start.described_here() is None
+@pytest.mark.parametrize(("environ", "tasks", "cure"), TASKS.values(), ids=TASKS)
+def test_tasks_of_a_scheduler_that_did_not_join_train_apart_and_say_so_once(
+    monkeypatch, capsys, said, environ, tasks, cure
+):
+    set_all(monkeypatch, environ)
+    start.join()  # as the import does
+    assert start.joined() is None
+    for _ in range(2):
+        multigpu.multi_gpu_model(dense_model(), gpus=2)
+    line = (
+        rf"multigpu: this is one of {re.escape(tasks)}, and trains a model of its own\. To train one model together, "
+    )
+    assert re.fullmatch(rf"{line}{cure}; TF_CONFIG='{{}}' silences this line\.\n", capsys.readouterr().err)
 
 
-def test_a_step_of_slurm_that_comes_too_late_is_refused(step):
-    multigpu.available_gpus()
-    with pytest.raises(
-        ValueError, match=r"variables of SLURM or MPI describe 4 workers.* on worker 2 of 4\. Set TF_CONFIG"
-    ):
-        start.check_joined()
+@pytest.mark.parametrize(
+    "environ", [{**IN_STEP, "TF_CONFIG": "{}"}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}, {"PMI_SIZE": "9" * 5_000}]
+)
+def test_nothing_is_said_of_tasks_where_it_is_wanted_or_there_are_none(monkeypatch, capsys, said, environ):
+    set_all(monkeypatch, environ)
+    multigpu.multi_gpu_model(dense_model(), gpus=2)
+    assert capsys.readouterr().err == ""
+    multigpu.join_cluster()  # which changes nothing
+    assert start.joined() is None
 
 
-@pytest.mark.parametrize(("number", "said"), [(0, True), (1, False)])
-def test_the_chief_says_that_tasks_of_a_scheduler_train_together(step, monkeypatch, capsys, number, said):
-    monkeypatch.setenv("SLURM_PROCID", str(number))
-    monkeypatch.setattr(start, "joined", start.described_here)
-    start.check_joined()
-    expected = "multigpu: 4 tasks train one model together, from n9:15000 to n10:15001. Set TF_CONFIG='{}' for each"
-    assert (expected in capsys.readouterr().err) == said
+@pytest.mark.parametrize("case", [case for case, (_, _, cure) in TASKS.items() if cure != BY_JOINING])
+def test_who_joins_without_a_word_of_where_the_others_are_is_refused(monkeypatch, case):
+    environ, tasks, cure = TASKS[case]
+    set_all(monkeypatch, environ)
+    cure = cure.replace("start", "Start")
+    message = rf"Expected variables that say where .* Received: this is one of {re.escape(tasks)}, .* {cure}; or set"
+    with pytest.raises(ValueError, match=message):
+        multigpu.join_cluster()
 
 
-def test_a_resolver_has_the_last_word_over_the_variables_of_a_scheduler(step, monkeypatch):
+@pytest.mark.parametrize(("environ", "number"), [(IN_STEP, 2), (OPEN_MPI, 1), (MPICH, 1), (config(index=1), 1)])
+def test_join_cluster_asks_tf_config_slurm_or_mpi(monkeypatch, environ, number):
     listening = []
-    monkeypatch.setattr(start, "joined", start.described_here)
+    set_all(monkeypatch, environ)
     monkeypatch.setattr(start, "_started", lambda: False)
     monkeypatch.setattr(start, "_listen", listening.append)
-    multigpu.join_cluster(resolver())
-    assert [cluster.addresses for cluster in listening] == [("a:1", "b:2")]
+    multigpu.join_cluster()
+    assert [cluster.number for cluster in listening] == [number]
 
 
-@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_tasks_of_a_scheduler_that_train_apart_are_told_so(monkeypatch, variable):
-    monkeypatch.setenv(variable, "4")
-    with pytest.warns(
-        UserWarning, match=rf"one of 4 tasks \({variable}\), which train apart.* start them with `(srun|mpirun) "
-    ) as told:
-        multigpu.multi_gpu_model(dense_model(), gpus=2)
-    assert told[0].filename == __file__
-
-
-@pytest.mark.parametrize("environ", [{"TF_CONFIG": "{}"}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}])
-def test_nothing_is_said_of_tasks_where_it_is_wanted_or_there_are_none(monkeypatch, environ):
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4" if "TF_CONFIG" in environ else "1")
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    multigpu.multi_gpu_model(dense_model(), gpus=2)  # a warning is an error
+def test_a_step_of_slurm_that_joins_too_late_is_refused(step):
+    multigpu.available_gpus()
+    with pytest.raises(
+        ValueError,
+        match=r"variables of SLURM or MPI describe 4 workers.* on worker 2 of 4\. Call `multigpu.join_cluster",
+    ):
+        multigpu.join_cluster()
 
 
 def test_hosts_without_a_rank_are_refused():
@@ -290,13 +449,17 @@ def test_hosts_without_a_rank_are_refused():
         schedulers.config_of({}, ["a", "b"], None)
 
 
+def test_hosts_that_are_not_understood_are_refused():
+    for hosts in ("", "a,", ",a", "a,,b", "a, b", "a:0,b", "a:65536,b", "a:x,b", "::1,b", "http://a,b", "a:1,a:1"):
+        with pytest.raises(ValueError, match=r"Expected (hosts as host or host:port|each address once).* Received: "):
+            schedulers.config_of({}, hosts.split(","), 0)
+
+
 def run(script, *words):
-    parser = launch.argparse.ArgumentParser()
-    launch.add_arguments(parser)
-    return launch.main(parser.parse_args([*words, str(script)]))
+    return main(["launch", *words, str(script)])
 
 
-def test_every_process_gets_its_own_description(tmp_path):
+def test_every_process_gets_its_own_description_and_a_line_says_who_can_reach_it(tmp_path, capfd):
     script = tmp_path / "script.py"
     script.write_text(
         "import json, os, pathlib\n"
@@ -304,7 +467,15 @@ def test_every_process_gets_its_own_description(tmp_path):
         f"pathlib.Path({str(tmp_path)!r}, f'was-{{index}}').touch()\n"
     )
     assert run(script, "--processes", "2") == 0
+    assert re.fullmatch(r"multigpu: each worker listens on all network interfaces, .*\n", capfd.readouterr().err)
     assert sorted(path.name for path in tmp_path.glob("was-*")) == ["was-0", "was-1"]
+
+
+def test_nothing_is_said_of_a_worker_that_is_alone_and_does_not_listen(tmp_path, capfd):
+    script = tmp_path / "script.py"
+    script.touch()
+    assert run(script, "--processes", "1") == run(script, "--hosts", "a", "--rank", "0") == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_the_status_is_that_of_the_worker_that_failed_and_nobody_is_waited_for(tmp_path, monkeypatch):

@@ -52,9 +52,22 @@ def test_help_names_every_command_and_argument(words, capsys):
         ([], "the following arguments are required: COMMAND"),
         (["walk"], "invalid choice: 'walk'"),
         (["run"], "the following arguments are required: script"),
-        (["run", "none.py"], "expected the path of a Python script, received 'none.py', which is no file"),
-        (["run", "--simulate", "none", "x.py"], "expected a whole number of 1 or more, received 'none'"),
-        (["run", "--simulate", "0", "x.py"], "expected a whole number of 1 or more, received '0'"),
+        (["run", "none.py"], "expected the path of a script, received 'none.py', which is no file"),
+        (["launch"], "the following arguments are required: script"),
+        (["launch", "--processes", "2"], "the following arguments are required: script"),
+        (
+            ["launch", "--processes", "2", "none.py"],
+            "expected the path of a script, received 'none.py', which is no file",
+        ),
+        (["launch", "--processes", "2", "/"], "expected the path of a script, received '/', which is no file"),
+        (["launch", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--rank", "0", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--hosts", "a,b", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--hosts", "a,b", "--rank", "2", __file__], "Received: hosts=['a', 'b'], rank=2."),
+        (["launch", "--hosts", "", "--rank", "0", __file__], "Expected hosts as host or host:port"),
+        (["launch", "--hosts", "a:99999,b", "--rank", "0", __file__], "Received: 'a:99999' in hosts="),
+        (["launch", "--processes", "2", "--rank", "0", __file__], "Expected either `--processes N`"),
+        (["launch", "--processes", "2", "--hosts", "a,b", __file__], "Expected either `--processes N`"),
         (["devices", "now"], "unrecognized arguments: now"),
     ],
 )
@@ -62,6 +75,37 @@ def test_misuse_is_told_on_stderr_with_exit_code_2(words, told, capsys):
     err = misuse(capsys, *words)
     assert err.startswith("usage: python -m multigpu")
     assert told in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--simulate"], "--simulate: expected a whole number from 1 to 256"),
+        (["launch", "--processes"], "--processes: expected a whole number from 1 to 256"),
+        (["launch", "--hosts", "a,b", "--rank"], "--rank: expected a whole number from 0 to 99999"),
+    ],
+)
+def test_what_is_no_number_or_too_large_is_refused(words, told, capsys):
+    for word in (
+        "none",
+        "-1",
+        "1.5",
+        "9" * 30,
+        "100000",
+        "²",
+        "",
+        " 2",
+        "+2",
+        *([] if "--rank" in words else ["0", "257"]),
+    ):
+        assert f"{told}, received {word!r}" in misuse(capsys, *words, word, __file__)
+
+
+def test_a_script_in_r_without_r_is_refused(capsys, monkeypatch, tmp_path):
+    (tmp_path / "train.R").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    err = misuse(capsys, "launch", "--processes", "2", str(tmp_path / "train.R"))
+    assert "Expected `Rscript` on the PATH for a script in R." in err
 
 
 SCRIPT = """

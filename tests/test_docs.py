@@ -16,10 +16,12 @@ def test_every_page_is_linked_from_the_readme():
     assert all(f"]({page})" in readme for page in pages)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "SECURITY.md"], ids=lambda path: path.stem
+)
 def test_files_that_a_page_names_are_there(page):
     text = page.read_text()
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert (page.parent / link).exists()
     for path in re.findall(r"\b((?:bench|tests|docs|examples)/[\w./-]+\.\w+)", text):
         assert (ROOT / path).exists()

@@ -61,11 +61,15 @@ def test_workers_with_other_devices_are_refused_by_name():
 
 
 JOINED = """
+import socket
 import keras, multigpu, tensorflow as tf
 
 {}
 model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]), gpus=1)  # no weights
-print(model.plan.cluster, model.plan.cluster.addresses)
+cluster = model.plan.cluster
+port = int(cluster.addresses[cluster.number].rpartition(":")[2])
+socket.create_connection(("127.0.0.2", port), 5).close()  # as SECURITY.md says: not on 127.0.0.1 alone
+print(cluster, cluster.addresses)
 """
 RESOLVED = """
 slurm = tf.distribute.cluster_resolver.SlurmClusterResolver
@@ -93,7 +97,7 @@ def printed_by_tasks(script, rank, common):
     [("SLURM_PROCID", STEP, "localhost"), ("OMPI_COMM_WORLD_RANK", MPIRUN, "127.0.0.1")],
     ids=["srun", "mpirun"],
 )
-def test_tasks_that_a_scheduler_has_started_join(rank, common, host):
+def test_tasks_that_a_scheduler_has_started_join_where_they_ask_to(rank, common, host):
     """The same script as on one machine, started with `srun python` or `mpirun python`."""
     port = free_ports(1)[0]
     if rank == "SLURM_PROCID":
@@ -101,7 +105,7 @@ def test_tasks_that_a_scheduler_has_started_join(rank, common, host):
     else:
         port = int(re.search(r":(\d+)", schedulers.config_of_tasks({**common, rank: "0"}))[1])
     addresses = (f"{host}:{port}", f"{host}:{port + 1}")
-    printed = printed_by_tasks(JOINED.format(""), rank, common)
+    printed = printed_by_tasks(JOINED.format("multigpu.join_cluster()"), rank, common)
     assert printed == [f"worker {number} of 2 {addresses}" for number in range(2)]
 
 

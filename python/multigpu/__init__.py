@@ -30,4 +30,4 @@ __all__ = [
     "simulate_gpus",
 ]
 __version__ = "0.1.0"
-join()  # before TensorFlow starts, where TF_CONFIG or a scheduler describes several machines
+join()  # before TensorFlow starts, where TF_CONFIG describes several machines

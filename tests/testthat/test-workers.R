@@ -12,8 +12,8 @@ script_of_a_worker <- c(
   "cat(sprintf('%s: %.5f\\n', format(parallel_model$plan$cluster), tail(history$metrics$loss, 1)))"
 )
 
-# What two workers print that run these lines: with TF_CONFIG, or with what SLURM tells its tasks.
-run_two_workers <- function(lines, by_slurm = FALSE) {
+# What two workers print that run these lines, sorted: with TF_CONFIG, or with what SLURM tells its tasks.
+run_two_workers <- function(lines, by_slurm = FALSE, expected = "^worker [01] of 2: ") {
   file <- tempfile(fileext = ".R")
   writeLines(lines, file)
   python <- reticulate::py_config()$python
@@ -28,7 +28,7 @@ run_two_workers <- function(lines, by_slurm = FALSE) {
     command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
     system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
   }
-  lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
+  lines <- sort(grep(expected, printed, value = TRUE))
   if (length(lines) != 2) stop(paste(printed, collapse = "\n"))
   lines
 }
@@ -68,9 +68,16 @@ test_that("a model that another package has built first is trained by both", {
   expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
 })
 
-test_that("tasks of SLURM join by themselves, also where another package has built the model first", {
+test_that("tasks of SLURM join where they ask to, before another package builds the model", {
   joined <- c("worker 0 of 2: joined", "worker 1 of 2: joined")
-  expect_equal(run_two_workers(built_by_another, by_slurm = TRUE), joined)
+  asked <- append(built_by_another, "join_cluster()", after = 1)
+  expect_equal(run_two_workers(asked, by_slurm = TRUE), joined)
+})
+
+test_that("tasks of SLURM that do not join train apart, and say so in one line", {
+  apart <- c("multigpu::simulate_gpus(2)", sub("gpus = 1", "gpus = 2", head(built_by_another, -1), fixed = TRUE))
+  lines <- run_two_workers(apart, by_slurm = TRUE, expected = "^multigpu: this is one of 2 tasks")
+  expect_match(lines, "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'", fixed = TRUE)
 })
 
 resolver_of <- function(...) {
@@ -79,6 +86,8 @@ resolver_of <- function(...) {
 }
 
 test_that("a resolver that finds one worker changes nothing, and one that finds more comes too late here", {
+  expect_null(join_cluster())
+  expect_error(join_cluster("slurm"), "Expected `resolver` to be one of .* Received: resolver='slurm'")
   expect_null(join_cluster(resolver_of("a:1")))
   available_gpus()
   tf$ones(1L)

@@ -1,16 +1,16 @@
-"""Absence: for how long a worker has not been where all meet, which it tells whoever asks.
+"""Absence: for how long a worker has not been where all meet, which the others can read.
 
 All meet in the first sum of a step and in each message: nobody leaves before everybody has come. So whoever waits there
-for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each has a port
-of its own for that.
+for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each keeps that
+in variables with a name, which the others read on the port where TensorFlow listens anyway. TensorFlow itself answers,
+also while Python, or R, is busy. (Its coordination service could keep them as well; but with that, the first op of a
+process waits until all others have started, and fails, in whatever line that is, where one does not.)
 """
 
 import contextlib
 import functools
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -18,79 +18,106 @@ import tensorflow as tf
 from multigpu.cluster.description import Cluster
 
 PATIENCE = 2.0  # seconds, for an answer
+NOT_THERE = "has made no parallel model yet"
 WITHIN = "waits for its data, or is in the midst of a step"
 ELSEWHERE = "does something else"
 
-_now = {"does": ELSEWHERE}  # when it is not where all meet
-
 
 @functools.cache
-def _place() -> tf.Variable:
-    """Whether this worker waits for the others, 1 or 0, and since when, in seconds since 1970.
-
-    A variable of TensorFlow, because that writes it in the midst of a step.
-    """
+def record() -> tuple[tf.Tensor, tf.Tensor]:
+    """Handles of what this worker does: TensorFlow writes it in the midst of a step."""
     with tf.init_scope(), tf.device("CPU:0"):
-        return tf.Variable([0.0, time.time()], dtype=tf.float64, trainable=False)
+        meeting, within = handles_by_name()
+        _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
+        _write(within, tf.zeros([], tf.float64))
+        return meeting, within
+
+
+def handles_by_name() -> tuple[tf.Tensor, tf.Tensor]:
+    """Two variables, by the names that are the same on all workers.
+
+    One has whether the worker waits for the others, 1 or 0, and since when, in seconds since 1970; the other whether it
+    makes a step.
+    """
+    make = functools.partial(tf.raw_ops.VarHandleOp, dtype=tf.float64)  # the names of a `tf.Variable` are private
+    return make(shape=[2], shared_name="multigpu_meeting"), make(shape=[], shared_name="multigpu_within_step")
+
+
+def _write(handle: tf.Tensor, value: tf.Tensor) -> Any:
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+def state_of(handles: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    """(3,): whether a worker waits, for how long it has or has not been, by its own clock, and whether it makes a step.
+
+    Where a worker has no record, TensorFlow raises a `tf.errors.FailedPreconditionError`.
+    """
+    meeting, within = (tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64) for handle in handles)
+    waits, since = tf.unstack(tf.ensure_shape(meeting, [2]))
+    return tf.stack([waits, tf.maximum(tf.timestamp() - since, 0.0), within])
 
 
 def meet(x: tf.Tensor, summed: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """`summed(x)`, a sum in which all workers meet. From when `x` is known until it ends, this one waits."""
+    meeting, _ = record()
     with tf.device("CPU:0"):
         with tf.control_dependencies([x]):
-            came = _place().assign(tf.stack([tf.ones([], tf.float64), tf.timestamp()]))
-        with tf.control_dependencies([came]):
+            came = _write(meeting, tf.stack([tf.ones([], tf.float64), tf.timestamp()]))
+        with tf.control_dependencies([came] if came is not None else []):  # None: it is done
             met = summed(tf.identity(x))
         with tf.control_dependencies([met]):
-            _place().assign(tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
+            _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
     return met
 
 
 @contextlib.contextmanager
 def within_step() -> Iterator[None]:
     """A time in which this worker makes a step, which begins with its data."""
-    _now["does"] = WITHIN
+    _, within = record()
+    _write(within, tf.ones([], tf.float64))
     try:
         yield
     finally:
-        _now["does"] = ELSEWHERE
+        _write(within, tf.zeros([], tf.float64))
 
 
 def seconds_waiting() -> float:
     """For how long this worker has been waiting for the others; 0 if it does not."""
-    waits, since = _place().numpy()
-    return waits * max(0.0, time.time() - since)
+    waits, seconds, _ = state_of(record()).numpy()
+    return waits * seconds
 
 
-def _seconds_absent() -> float:
-    """For how long this worker has not been waiting for the others; 0 if it does."""
-    waits, since = _place().numpy()
-    return (1 - waits) * max(0.0, time.time() - since)
+def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
+    """What those workers do that have been absent for longer than that, by number; of some nothing may be known."""
+    not_there = NOT_THERE if seconds_waiting() > seconds else ""
+    states = asked_at_once(lambda number: _asked(cluster, number), cluster)
+    told = {
+        number: not_there if isinstance(state, tf.errors.FailedPreconditionError) else absence(state, seconds)
+        for number, state in states.items()
+        if state is not None
+    }
+    return {number: does for number, does in told.items() if does}
 
 
-@functools.cache
-def answer_on_port() -> int:
-    """Answers from now on, in the background; the number of the port, which the machine chooses."""
-    if socket.has_dualstack_ipv6():
-        server = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    else:
-        server = socket.create_server(("", 0))
-    threading.Thread(target=_answer, args=(server,), name="multigpu-absence", daemon=True).start()
-    return server.getsockname()[1]
+def absence(state: Any, seconds: float) -> str:
+    """What a worker does that has been absent for longer than that, as its state says; or else nothing."""
+    waits, since, within = state
+    does = WITHIN if within else ELSEWHERE
+    return f"{does}, for {since:.0f} seconds now" if not waits and since > seconds else ""
 
 
-def _answer(server: socket.socket) -> None:
-    while True:
-        asking, _ = server.accept()
-        with asking, contextlib.suppress(OSError):  # whoever asked has gone
-            asking.sendall(f"{_seconds_absent():.1f} {_now['does']}".encode())
-
-
-def absent(cluster: Cluster, ports: Sequence[int], seconds: float) -> dict[int, str]:
-    """What those workers do that have been absent for longer than that, as they say on their ports, by number."""
-    answers = asked_at_once(lambda number: _asked(cluster.addresses[number], ports[number]), cluster)
-    told = {number: answer for number, answer in answers.items() if answer is not None}
-    return {number: f"{does}, for {since:.0f} seconds now" for number, (since, does) in told.items() if since > seconds}
+def _asked(cluster: Cluster, number: int) -> Any:
+    """The state of another worker; the error where it has no record; None where it does not tell."""
+    task, address = cluster.tasks[number], cluster.addresses[number]
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * PATIENCE), device_filters=[task])
+    with tf.Graph().as_default():
+        with tf.device(f"{task}/device:CPU:0"):
+            state = state_of(handles_by_name())
+        try:
+            with tf.compat.v1.Session(f"grpc://{address}", config=config) as session:
+                return session.run(state)
+        except tf.errors.OpError as error:
+            return error if isinstance(error, tf.errors.FailedPreconditionError) else None
 
 
 def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int, Any]:
@@ -107,27 +134,3 @@ def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int,
     for thread in asking:
         thread.join()
     return dict(sorted(answers.items()))
-
-
-def _asked(address: str, port: int) -> tuple[float, str] | None:
-    """For how long the worker at this address has been absent, and what it does; None if it does not say."""
-    try:
-        with _connected(address.rpartition(":")[0], port) as asked:
-            seconds, _, does = asked.makefile().read().partition(" ")
-            return float(seconds), does
-    except (OSError, ValueError):  # the port is closed between machines, or the worker is too busy: nothing is known
-        return None
-
-
-def listens(address: str) -> bool:
-    """Whether anybody listens at this address, `"host:port"`."""
-    host, _, port = address.rpartition(":")
-    try:
-        _connected(host, int(port)).close()
-    except OSError:
-        return False
-    return True
-
-
-def _connected(host: str, port: int) -> socket.socket:
-    return socket.create_connection((host.strip("[]"), port), PATIENCE)  # which is the limit of what follows, too

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from multigpu.cluster.tf_config import cut, members_of
+
 ANSWER_SECONDS = 30.0  # a worker that does not answer for so long counts as lost
 ARRIVE_SECONDS = 600.0  # one that answers, but does not come to where the others wait, ends the wait after this
+MOST_SECONDS = 1e6
 EXAMPLE = (
     'for instance TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
     '"task": {"type": "worker", "index": 0}}\''
@@ -59,8 +62,12 @@ class Cluster:
         return f"worker {self.number} of {self.size}"
 
 
-def described(environ: Mapping[str, str]) -> Cluster | None:
+def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluster | None:
     """The cluster that TF_CONFIG describes, or None where there is none, or but one worker, or this is an evaluator.
+
+    Args:
+        environ: the environment, with TF_CONFIG.
+        known_as: what messages call TF_CONFIG, where it was made of something else.
 
     Raises:
         ValueError: TF_CONFIG is not understood. The message says what was expected, what was received, what to do.
@@ -69,24 +76,15 @@ def described(environ: Mapping[str, str]) -> Cluster | None:
     if not text:
         return None
     try:
-        config = json.loads(text)
-        jobs = {job: list(addresses) for job, addresses in config.get("cluster", {}).items()}
-        kind, index = config.get("task", {}).get("type"), int(config.get("task", {}).get("index", 0))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise _not_understood(f"which is not understood ({error})", text) from error
-    if "ps" in jobs:
-        raise _not_understood("with parameter servers (`ps`)", text)
-    members = [(job, task, address) for job in ("chief", "worker") for task, address in enumerate(jobs.get(job, []))]
-    if kind == "evaluator" or len(members) < 2:
+        members, number = members_of(text)
+    except ValueError as error:
+        raise _not_understood(str(error), text, known_as) from error
+    if number is None or len(members) < 2:
         return None
-    if (kind, index) not in [(job, task) for job, task, _ in members]:
-        raise _not_understood(f"where the task {kind!r} {index} is none of the cluster's", text)
-    if len({address for _, _, address in members}) < len(members):
-        raise _not_understood("with an address twice", text)
     return Cluster(
         tasks=tuple(f"/job:{job}/replica:0/task:{task}" for job, task, _ in members),
-        addresses=tuple(str(address) for _, _, address in members),
-        number=[(job, task) for job, task, _ in members].index((kind, index)),
+        addresses=tuple(address for _, _, address in members),
+        number=number,
         answer_seconds=_seconds(environ, "MULTIGPU_ANSWER_SECONDS", ANSWER_SECONDS),
         arrive_seconds=_seconds(environ, "MULTIGPU_ARRIVE_SECONDS", ARRIVE_SECONDS),
     )
@@ -113,17 +111,19 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
         seconds = float(environ.get(name) or default)
     except ValueError:
         seconds = -1.0
-    if seconds <= 0:
+    if not 0 < seconds <= MOST_SECONDS:  # nor is it NaN
         raise ValueError(
-            f"Expected {name} to be a number of seconds above 0. Received: {environ[name]!r}. "
-            f"Leave it out for {default:g} seconds."
+            f"Expected {name} to be a number of seconds above 0, and {MOST_SECONDS:g} at most. "
+            f"Received: {environ[name]!r}. Leave it out for {default:g} seconds."
         )
     return seconds
 
 
-def _not_understood(what: str, text: str) -> ValueError:
+def _not_understood(what: str, text: str, known_as: str) -> ValueError:
+    expected = "the workers of a cluster, as a chief and workers or as workers alone, and which of them this process is"
+    if known_as != "TF_CONFIG":
+        return ValueError(f"Expected {known_as} to name {expected}. Received: {cut(text, 400)}, {what}. Correct it.")
     return ValueError(
-        "Expected TF_CONFIG to name the workers of a cluster, as a chief and workers or as workers alone, and which of "
-        f"them this process is, {EXAMPLE}. Received: TF_CONFIG={text!r}, {what}. Correct it, or unset TF_CONFIG to "
-        "train on this machine alone."
+        f"Expected TF_CONFIG to name {expected}, {EXAMPLE}. Received: TF_CONFIG={cut(repr(text), 400)}, {what}. "
+        "Correct it, or unset TF_CONFIG to train on this machine alone."
     )

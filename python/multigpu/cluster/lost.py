@@ -1,6 +1,7 @@
 """Lost workers: nobody waits for one that is gone, and the error names it."""
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
 
-from multigpu.cluster.absence import absent, asked_at_once, listens, seconds_waiting
+from multigpu.cluster.absence import PATIENCE, absent, asked_at_once, seconds_waiting
 from multigpu.cluster.description import Cluster
 
 ATTEMPTS = 3  # questions within `answer_seconds`
@@ -27,13 +28,23 @@ def wait_for_all(cluster: Cluster) -> None:
     Raises:
         WorkerLostError: one of them does not listen within `arrive_seconds`.
     """
-    tf.config.list_logical_devices()  # this one listens from now on, also where its template has no weights
+    seconds_waiting()  # starts TensorFlow: from now on this one listens, and tells what it does
     ends = time.monotonic() + cluster.arrive_seconds
     missing = cluster.others
-    while missing := [number for number in missing if not listens(cluster.addresses[number])]:
+    while missing := [number for number in missing if not _listens(cluster.addresses[number])]:
         if time.monotonic() > ends:
             raise WorkerLostError(_message(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster))
         time.sleep(0.2)
+
+
+def _listens(address: str) -> bool:
+    """Whether anybody listens at this address, `"host:port"`."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 def watch(cluster: Cluster) -> None:
@@ -44,15 +55,8 @@ def watch(cluster: Cluster) -> None:
     resort: when that ends it, TensorFlow goes on with what the op leaves behind, and may crash.
     """
     if not _watches:
-        seconds_waiting()  # its variable is made here, so that no two threads make it
         _watches.append(_Watch(cluster))
         _watches[0].start()
-
-
-def ask_on(ports: Sequence[int]) -> None:
-    """Tells the watch where each worker says for how long it has been absent."""
-    for watching in _watches:
-        watching.ports = ports
 
 
 @contextlib.contextmanager
@@ -85,20 +89,15 @@ def _message(received: str, cluster: Cluster) -> str:
 
 
 def _found(cluster: Cluster, lost: Sequence[int]) -> str:
-    """What is wrong: workers are gone, or say that they have been absent for long, or one of some must have been."""
+    """What is wrong: workers are gone, or have been absent for long, or one of some must have been."""
     facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
-    doing = {number: does for number, does in _absent(cluster).items() if number not in lost}
+    absentees = absent(cluster, cluster.arrive_seconds / 2)
+    doing = {number: does for number, does in absentees.items() if number not in lost}
     facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
     rest = [number for number in cluster.others if number not in lost]
     if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # who is lost gave up
         facts.append(_one_of(rest, cluster))
     return "; ".join(facts)
-
-
-def _absent(cluster: Cluster) -> dict[int, str]:
-    """What those do that have been absent for long; it is not known before all have told their ports."""
-    ports = next((watching.ports for watching in _watches if watching.ports), None)
-    return absent(cluster, ports, cluster.arrive_seconds / 2) if ports else {}
 
 
 def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
@@ -129,13 +128,11 @@ class _Watch(threading.Thread):
     """Looks after the waiting of this worker, in the background.
 
     Attributes:
-        ports: where each worker says for how long it has been absent, once that is known.
         found: what is wrong, when it has ended this worker's waiting.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(name="multigpu-watch", daemon=True)
-        self.ports: Sequence[int] = ()
         self.found = ""
         self._cluster = cluster
 

@@ -9,9 +9,8 @@ import keras
 import tensorflow as tf
 
 import multigpu
-from multigpu.cluster.absence import answer_on_port
 from multigpu.cluster.description import Cluster
-from multigpu.cluster.lost import ask_on, wait_for_all, watch
+from multigpu.cluster.lost import wait_for_all, watch
 from multigpu.cluster.messages import take_chiefs_values, tell_numbers, tell_text
 from multigpu.cluster.settings import settings
 from multigpu.place_locate import stored_dtype
@@ -35,7 +34,6 @@ def begin_together(model: keras.Model, plan: Plan) -> None:
     wait_for_all(cluster)
     watch(cluster)
     _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
-    ask_on(tell_numbers([answer_on_port()], cluster)[:, 0].astype(int).tolist())
     optimizer = getattr(model, "optimizer", None)
     take_chiefs_values([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
     _take_chiefs_seed(cluster)

@@ -1,14 +1,14 @@
 """Schedulers: which task this is, and which others there are, as SLURM or MPI say it in variables."""
 
+import functools
 import re
 import sys
-import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 
-from multigpu.cluster.description import Cluster, configs
+from multigpu.cluster.addresses import addresses_of
+from multigpu.cluster.description import configs
 
-PORT = 2222  # of the first worker of a host that is named by hand
 PORTS, TASKS = range(15_000, 31_000), 16  # of workers that a scheduler has started, and how many of one job on a host
 SLURM = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")
 MPI = (  # rank, number of tasks, and how many of them are on this host, as Open MPI and MPICH name them
@@ -27,11 +27,11 @@ def config_of_tasks(environ: Mapping[str, str]) -> str | None:
     """The TF_CONFIG of this task, where a scheduler has started it and says where the others are, or else None.
 
     Raises:
-        ValueError: SLURM has not put the tasks where its variables let them be found, or these do not agree.
+        ValueError: SLURM has not put the tasks where its variables let them be found, or variables do not agree.
     """
     of_mpi = next((names for names in MPI if all(name in environ for name in names)), None)
     if of_mpi:  # also within a step of SLURM, which is that of mpirun's helpers
-        rank, size, here = (int(environ[name]) for name in of_mpi)
+        rank, size, here = (_number(environ, name) for name in of_mpi)
         return _config_of_one_host(rank, size, environ) if size == here > rank else None
     if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is alone in its step
         return _config_of_slurm(environ)
@@ -42,25 +42,19 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
     """The TF_CONFIG of this process, from a list of hosts and a rank, or else from what a scheduler says.
 
     Raises:
-        ValueError: neither says which worker this is, or which others there are.
+        ValueError: neither says which worker this is, or which others there are, or what they say is not understood.
     """
     if not hosts and (config := config_of_tasks(environ)):
         return config
     if rank is None:
-        rank = next((int(environ[name]) for name in RANKS if name in environ), None)
+        rank = next((_number(environ, name) for name in RANKS if name in environ), None)
     if not hosts or rank is None or not 0 <= rank < len(hosts):
         raise ValueError(
             "Expected `--processes N` for workers on this machine, or `--hosts a,b` with the rank of this one, by "
             f"`--rank` or as mpirun says it, or a SLURM step. Received: hosts={list(hosts)}, rank={rank}. "
             "For instance `python -m multigpu launch --hosts 10.0.0.1,10.0.0.2 --rank 0 train.py`."
         )
-    seen: dict[str, int] = {}
-    addresses = []
-    for host in hosts:
-        name, _, port = host.partition(":")
-        addresses.append(f"{name}:{port or PORT + seen.get(name, 0)}")
-        seen[name] = seen.get(name, 0) + 1
-    return configs(addresses)[rank]
+    return configs(addresses_of(hosts))[rank]
 
 
 def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str:
@@ -71,7 +65,7 @@ def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str
 
 def _config_of_slurm(environ: Mapping[str, str]) -> str:
     try:
-        addresses, rank = _addresses_in_step(environ), int(environ["SLURM_PROCID"])
+        addresses, rank = _addresses_in_step(environ), _number(environ, "SLURM_PROCID")
         if not rank < len(addresses):
             raise ValueError(f"there is no task {rank}")
     except (ValueError, RuntimeError) as error:  # the resolver raises both
@@ -97,7 +91,7 @@ def _addresses_in_step(environ: Mapping[str, str]) -> list[str]:
     """Where the tasks listen, node after node, as TensorFlow reads it in `os.environ`."""
     import tensorflow as tf  # only here: the workers import it anyway, the launcher of one machine need not
 
-    tasks = int(environ["SLURM_STEP_NUM_TASKS"])
+    tasks = _number(environ, "SLURM_STEP_NUM_TASKS")
     # as many "GPUs" as tasks, and hands off: which GPUs a task has is SLURM's to say
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
         port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
@@ -111,9 +105,20 @@ def _first_port(environ: Mapping[str, str]) -> int:
     if reserved := re.match(r"\d+", environ.get("SLURM_STEP_RESV_PORTS", "")):
         return int(reserved[0])
     # neighbours among jobs and steps run at the same time, and never get the same
-    step = 37 * int(environ.get("SLURM_JOB_ID", 0)) + int(environ.get("SLURM_STEP_ID", 0))
+    step = 37 * _number(environ, "SLURM_JOB_ID") + _number(environ, "SLURM_STEP_ID")
     job = step + zlib.crc32(environ.get("PMIX_NAMESPACE", "").encode())
     return PORTS[job % (len(PORTS) // TASKS) * TASKS]
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    """What a variable of a scheduler counts; 0 where it is unset."""
+    text = environ.get(name, "0")
+    if not re.fullmatch("[0-9]{1,10}", text):
+        raise ValueError(
+            f"Expected {name} to be a whole number from 0, as a scheduler sets it. Received: {text!r}. Unset it; "
+            "or set TF_CONFIG='{}' to train alone."
+        )
+    return int(text)
 
 
 def _port(address: str) -> int:
@@ -125,26 +130,49 @@ def _by_numbers(address: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", address) if part]
 
 
-def say_that_tasks_train_together(cluster: Cluster) -> None:
-    """The chief says so where only a scheduler's variables do: tasks of one job may be trainings of their own."""
-    if cluster.is_chief:
-        sys.stderr.write(
-            f"multigpu: {cluster.size} tasks train one model together, from {cluster.addresses[0]} to "
-            f"{cluster.addresses[-1]}. Set TF_CONFIG='{{}}' for each to train a model of its own.\n"
+def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
+    """Refuses to join where a scheduler has started several tasks, and no variable says where the others are.
+
+    Raises:
+        ValueError: the message says how to start the tasks instead.
+    """
+    if name := _counted_in(environ):
+        raise ValueError(
+            f"Expected variables that say where the other tasks are. Received: this is one of {environ[name]} tasks "
+            f"({name}), and no variable says where all the others are. Start them with {SIZES[name]}; or set "
+            "TF_CONFIG='{}' for each to train a model of its own."
         )
 
 
-def warn_of_tasks_apart(environ: Mapping[str, str]) -> None:
-    """Says that the tasks of a scheduler train apart, where nothing tells that this is wanted; TF_CONFIG does."""
-    if "TF_CONFIG" in environ:
-        return
-    for name, launch in SIZES.items():
-        tasks = environ.get(name, "1")
-        if tasks.isdecimal() and int(tasks) > 1:
-            warnings.warn(
-                f"This is one of {tasks} tasks ({name}), which train apart, each a model of its own on GPUs that it "
-                "sees, since no variable says where all the others are. To train one model together, start them with "
-                f"{launch}; or set TF_CONFIG='{{}}', and nothing is said.",
-                stacklevel=4,  # where `multi_gpu_model()` is called
-            )
-            return
+def say_that_tasks_train_apart(environ: Mapping[str, str]) -> None:
+    """One line on stderr, once, where a scheduler has started several tasks and TF_CONFIG does not say what is wanted.
+
+    It may well be wanted: tasks may be trainings of their own, as in a sweep.
+    """
+    name = _counted_in(environ)
+    if name and "TF_CONFIG" not in environ:
+        cure = (
+            "call `join_cluster()` at the top of the script" if _can_join(environ) else f"start them with {SIZES[name]}"
+        )
+        _say_once(
+            f"multigpu: this is one of {environ[name]} tasks ({name}), and trains a model of its own. To train one "
+            f"model together, {cure}; TF_CONFIG='{{}}' silences this line.\n"
+        )
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    sys.stderr.write(line)
+
+
+def _can_join(environ: Mapping[str, str]) -> bool:
+    """Whether `join_cluster()` finds the other tasks, or says why it does not."""
+    try:
+        return config_of_tasks(environ) is not None
+    except ValueError:
+        return True
+
+
+def _counted_in(environ: Mapping[str, str]) -> str:
+    """The variable in which a scheduler says how many tasks it has started, where there are several."""
+    return next((name for name in SIZES if re.fullmatch("0*([2-9]|[1-9][0-9]{1,8})", environ.get(name, ""))), "")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from multigpu.commands.argument_types import script, whole_number
 from multigpu.devices import simulate_gpus
 from multigpu.old_names.restore import restore_old_names
 
@@ -18,8 +19,10 @@ use besides work again. The script is run as by `python script.py args…`: same
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` takes."""
-    parser.add_argument("--simulate", type=_count, metavar="N", help="split this machine's CPU, or its one GPU, into N")
-    parser.add_argument("script", type=_script, help="the script")
+    parser.add_argument(
+        "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
+    )
+    parser.add_argument("script", type=script, help="the script")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
@@ -49,16 +52,3 @@ def run_script(path: Path, args: list[str]) -> int:
         sys.excepthook(type(own), own, own.__traceback__)
         return 1
     return 0
-
-
-def _count(word: str) -> int:
-    if not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, received {word!r}")
-    return int(word)
-
-
-def _script(word: str) -> Path:
-    path = Path(word)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"expected the path of a Python script, received {word!r}, which is no file")
-    return path

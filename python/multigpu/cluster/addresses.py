@@ -1,0 +1,40 @@
+"""Addresses: where workers listen, as `host:port`."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+HOST = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
+EXPECTED = "host:port, with a port from 1 to 65535, and IPv6 in brackets as in [::1]:2222"
+PORT = 2222  # of the first worker of a host that is named without one
+
+
+def is_address(value: object) -> bool:
+    """Whether this is a host and a port, as TensorFlow takes them."""
+    found = re.fullmatch(rf"({HOST}):([0-9]{{1,5}})", value) if isinstance(value, str) else None
+    return found is not None and 1 <= int(found[2]) <= 65535
+
+
+def repeated(addresses: Sequence[str]) -> list[str]:
+    """Those that are there more than once."""
+    return [address for address, number in Counter(addresses).items() if number > 1]
+
+
+def addresses_of(hosts: Sequence[str]) -> list[str]:
+    """An address for each host, of which some say their port; the others get one that is not taken, from 2222 on.
+
+    Raises:
+        ValueError: a host is not understood, or named twice with the same port.
+    """
+    for host in hosts:
+        if not (is_address(host) or re.fullmatch(HOST, host)):
+            raise ValueError(f"Expected hosts as host or {EXPECTED}. Received: {host!r} in hosts={list(hosts)}.")
+    addresses = [host for host in hosts if is_address(host)]
+    if repeated(addresses):
+        raise ValueError(f"Expected each address once. Received: {', '.join(repeated(addresses))} more than once.")
+    for position, host in enumerate(hosts):
+        if not is_address(host):
+            free = (f"{host}:{port}" for port in itertools.count(PORT))
+            addresses.insert(position, next(address for address in free if address not in addresses))
+    return addresses
