@@ -153,6 +153,58 @@ def test_a_fixed_batch_size_is_refused_naming_the_input(fixed):
     )
 
 
+def own_sequential():
+    return keras.Sequential([layers.Dense(3, activation="tanh"), layers.Dense(2)], name="own")
+
+
+class HasSequential(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.body = own_sequential()
+
+    def call(self, x):
+        return self.body(x)
+
+
+@pytest.mark.parametrize("start", [lambda m: m(np.ones((6, 4), "float32")), lambda m: m.build((6, 4))])
+@pytest.mark.parametrize("make", [own_sequential, lambda: keras.Sequential([own_sequential()]), HasSequential])
+def test_a_sequential_that_has_seen_one_batch_takes_batches_of_any_size(make, start):
+    model = make()
+    start(model)
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype("float32")
+    parallel = multi_gpu_model(model, gpus=2)
+    np.testing.assert_allclose(parallel(x), model(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(parallel(x[:3]), model(x[:3]), rtol=1e-5, atol=1e-6)
+
+
+class BuiltForSixRows(layers.Layer):
+    def build(self, shape):
+        self.rows = shape[0]
+
+    def call(self, x):
+        return keras.ops.reshape(x, (self.rows, -1))
+
+
+class CountsRowsInPython(layers.Layer):
+    def call(self, x):
+        return x + keras.ops.zeros((x.shape[0], 1))
+
+
+def test_a_sequential_whose_layers_know_the_rows_of_one_batch_is_refused():
+    counting, built = (
+        keras.Sequential([kind(name="odd")], name="own") for kind in (CountsRowsInPython, BuiltForSixRows)
+    )
+    for model in (counting, built):
+        model(np.ones((6, 4), "float32"))
+    assert refusal(built) == NO_BATCH_AXIS.format(name="odd", shape=(6, None))
+    message = refusal(counting)
+    assert message.startswith(
+        "Expected a model that takes batches of any size, so that a batch can be split. "
+        "Received: 'own', which was built with 6 rows and fails where their number is open: "
+    )
+    assert message.endswith("Let its layers ask for it, as `keras.ops.shape(x)[0]`.")
+
+
 def stateful(name):
     return (
         f"Expected layers that keep nothing between batches. Received: the stateful layer {name!r}, whose state has "

@@ -56,11 +56,25 @@ def _has_rows(leaf: Any) -> bool:
     return tf.is_tensor(leaf) and leaf.shape.rank != 0
 
 
-def flatten_composites(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Dense components of a list of tensors, as functions and gradients take them."""
+def open_types(tensors: Sequence[tf.Tensor]) -> list[tf.TypeSpec]:
+    """The types of tensors, dense, ragged or sparse, with any number of rows: those of all slices."""
+    return [_open_type(x) for x in tensors]
+
+
+def _open_type(x: tf.Tensor) -> tf.TypeSpec:
+    shape = tf.TensorShape([None, *x.shape[1:]])
+    if isinstance(x, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, x.dtype)
+    if isinstance(x, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, x.dtype, x.ragged_rank, x.row_splits.dtype)
+    return tf.TensorSpec(shape, x.dtype)
+
+
+def flatten_composites(tensors: Sequence[Any]) -> list[Any]:
+    """Dense components of a list of tensors, as functions and gradients take them; or of types, their types."""
     return tf.nest.flatten(list(tensors), expand_composites=True)
 
 
-def restore_composites(like: list[tf.Tensor], components: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The inverse of `flatten_composites` for tensors of the types in `like`."""
-    return tf.nest.pack_sequence_as(like, components, expand_composites=True)
+def restore_composites(like: Sequence[tf.Tensor], components: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The inverse of `flatten_composites` for tensors of the types in `like`, with as many rows as they have."""
+    return tf.nest.pack_sequence_as(open_types(like), list(components), expand_composites=True)

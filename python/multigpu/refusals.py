@@ -4,7 +4,9 @@ import keras
 
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
-from multigpu.template import no_batch_axis, sublayers
+from multigpu.template import no_batch_axis, output_names, sublayers
+
+Shape = tuple[int | None, ...]
 
 
 def check_template(model: object) -> None:
@@ -66,8 +68,15 @@ def _check_built(model: keras.Model) -> None:
 
 
 def _check_inputs(model: keras.Model) -> None:
+    """Refuses a fixed batch size, which functions of a functional model may have noted.
+
+    A Sequential has none that counts: one that was built by a call only says how many rows it saw, and its layers are
+    called anew with each batch.
+    """
+    if isinstance(model, keras.Sequential):
+        return
     for tensor in _symbolic(model, "inputs"):
-        if tensor.shape and tensor.shape[0] is not None:
+        if _is_fixed(tensor):
             raise ValueError(
                 "Expected inputs with an open batch axis, so that a batch can be split. "
                 f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
@@ -86,28 +95,48 @@ def _check_stateless(model: keras.Model) -> None:
 
 
 def _check_outputs(model: keras.Model) -> None:
-    for name, tensor in _named_outputs(model):
-        if len(tensor.shape) == 0 or tensor.shape[0] is not None:
-            raise ValueError(no_batch_axis(name, tensor.shape))
+    for name, shape in _outputs(model):
+        if len(shape) == 0 or shape[0] is not None:
+            raise ValueError(no_batch_axis(name, shape))
 
 
 def _check_rows_apart(model: keras.Model) -> None:
     """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
-    if all(None not in tensor.shape[1:] for _, tensor in _named_outputs(model)):
+    outputs = _outputs(model)
+    if all(None not in shape[1:] for _, shape in outputs):
         return
-    for (name, tensor), two, three in zip(
-        _named_outputs(model), _output_shapes(model, 2), _output_shapes(model, 3), strict=True
-    ):
+    for (name, shape), two, three in zip(outputs, _output_shapes(model, 2), _output_shapes(model, 3), strict=True):
         if two[1:] != three[1:]:
             raise ValueError(
                 "Expected outputs whose rows do not depend on how many there are. "
-                f"Received: output {name!r} with shape {tuple(tensor.shape)}, which for 2 rows is {tuple(two)} and for "
+                f"Received: output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for "
                 f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
                 "the whole batch."
             )
 
 
-def _output_shapes(model: keras.Model, rows: int) -> list[tuple[int | None, ...]]:
+def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
+    """Names and shapes of the outputs, for any number of rows."""
+    tensors = _symbolic(model, "outputs")
+    names = output_names(model) if tensors else []
+    fixed = [tensor.shape[0] for tensor in _symbolic(model, "inputs") if _is_fixed(tensor)]
+    shapes = _shapes_for_any_batch(model, fixed[0]) if fixed else [tensor.shape for tensor in tensors]
+    return list(zip(names, shapes, strict=True))
+
+
+def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
+    """Shapes of the outputs of a model that was built with so many rows, once the batch axis is open."""
+    try:
+        return _output_shapes(model, None)
+    except Exception as error:  # of a layer of somebody's own: anything
+        raise ValueError(
+            "Expected a model that takes batches of any size, so that a batch can be split. "
+            f"Received: {model.name!r}, which was built with {rows} rows and fails where their number is open: {error} "
+            "Let its layers ask for it, as `keras.ops.shape(x)[0]`."
+        ) from error
+
+
+def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
     """Shapes of the outputs for a batch of so many rows."""
     inputs = [
         keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
@@ -117,10 +146,8 @@ def _output_shapes(model: keras.Model, rows: int) -> list[tuple[int | None, ...]
     return [tensor.shape for tensor in keras.tree.flatten(model.compute_output_spec(structure))]
 
 
-def _named_outputs(model: keras.Model) -> list[tuple[str, keras.KerasTensor]]:
-    tensors = _symbolic(model, "outputs")
-    names = getattr(model, "output_names", None) or [tensor.name for tensor in tensors]
-    return list(zip(names, tensors, strict=True))
+def _is_fixed(tensor: keras.KerasTensor) -> bool:
+    return bool(tensor.shape) and tensor.shape[0] is not None
 
 
 def _symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
