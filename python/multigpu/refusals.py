@@ -1,9 +1,14 @@
 """What cannot be a template, refused before training rather than during it."""
 
-import keras
+from typing import Any
 
+import keras
+import tensorflow as tf
+
+from multigpu.batch import Batch
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
+from multigpu.row_changes import MANY, name_layer
 from multigpu.template import no_batch_axis, output_names, sublayers
 
 Shape = tuple[int | None, ...]
@@ -95,9 +100,27 @@ def _check_stateless(model: keras.Model) -> None:
 
 
 def _check_outputs(model: keras.Model) -> None:
-    for name, shape in _outputs(model):
-        if len(shape) == 0 or shape[0] is not None:
-            raise ValueError(no_batch_axis(name, shape))
+    """Refuses outputs without rows, or with other rows than the inputs, and names the layer where that begins."""
+    outputs = _outputs(model)
+    many = _output_shapes(model, MANY) if outputs else []
+    for (name, shape), with_rows in zip(outputs, many, strict=True):
+        if len(shape) == 0 or shape[0] is not None or (with_rows[0] or 0) % MANY:
+            error = ValueError(no_batch_axis(name, shape))
+            name_layer(error, model, _batch_for(model), None, num_slices=2)
+            raise error
+
+
+def _batch_for(model: keras.Model) -> Batch:
+    """What a model is called with, without tensors."""
+    batches: list[Batch] = []
+    traced = tf.function(lambda *x: batches.append(Batch(x, {}).without_tensors()), autograph=False)
+    traced.get_concrete_function(_in_structure(model, [_spec(x) for x in _symbolic(model, "inputs")]))
+    return batches[0]
+
+
+def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
+    kind = tf.SparseTensorSpec if x.sparse else tf.RaggedTensorSpec if x.ragged else tf.TensorSpec
+    return kind((None, *x.shape[1:]), x.dtype)
 
 
 def _check_rows_apart(model: keras.Model) -> None:
@@ -142,8 +165,12 @@ def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
         keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
         for x in _symbolic(model, "inputs")
     ]
-    structure = inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
-    return [tensor.shape for tensor in keras.tree.flatten(model.compute_output_spec(structure))]
+    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(_in_structure(model, inputs)))]
+
+
+def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
+    """Inputs as a model takes them."""
+    return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
 
 
 def _is_fixed(tensor: keras.KerasTensor) -> bool:
