@@ -385,7 +385,7 @@ def test_it_is_named_when_the_model_is_made_where_shapes_tell(function):
 
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
     parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
-    with pytest.raises(ValueError, match="expected shape") as error:
+    with pytest.raises(ValueError, match="Dimensions must be equal") as error:
         parallel(np.ones((6, 5, 4), "float32"))
     assert "one by one" not in str(error.value)
 
@@ -460,6 +460,32 @@ def test_an_output_of_all_pairs_of_rows_is_refused():
         f"{model.output_names[0]!r} with shape (None, None), which for 2 rows is (2, 2) and for 3 rows (3, 3). "
         "Return values of single rows, and compare rows in a loss function, which sees the whole batch."
     )
+
+
+FUNCTIONS = {
+    "tensordot": lambda x, y: y + keras.ops.tensordot(x, y, 2),
+    "mean": lambda x, y: y - keras.ops.mean(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_makes_one_value_of_all_rows_is_refused_by_name(name):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, FUNCTIONS[name](layers.Dense(3)(inputs), layers.Dense(3)(inputs)))
+    shape = () if name == "tensordot" else (3,)
+    for template in (model, keras.Sequential([keras.Input((4,)), model])):
+        assert refusal(template) == (
+            "Expected functions that take the rows of a batch one by one, so that slices of it can be run and merged. "
+            f"Received: {name!r}, whose output has shape {shape} for an input of shape (None, 3). Keep the batch axis, "
+            "or compare rows in a loss function, which sees the whole batch."
+        )
+
+
+def test_functions_that_move_the_batch_axis_and_move_it_back_are_taken():
+    inputs = keras.Input((4, 3))
+    rows_last = keras.ops.transpose(inputs, (1, 2, 0))
+    model = keras.Model(inputs, layers.Dense(2)(keras.ops.transpose(2 * rows_last, (2, 0, 1))))
+    assert multi_gpu_model(model, gpus=2).template is model
 
 
 @pytest.mark.parametrize("build", [lambda x: layers.LSTM(2, return_sequences=True)(x), lambda x: x[:, ::2]])

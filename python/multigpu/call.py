@@ -21,6 +21,7 @@ from multigpu.split_merge import count_rows
 from multigpu.spread import Merged, spread
 from multigpu.template import sublayers, wants_jit
 
+ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
 _models = itertools.count()  # all workers make the same models in the same order
 
 
@@ -53,11 +54,11 @@ class SpreadCall:
         return Merged(_with_masks(outputs, output_masks), losses, self.types)
 
     @contextlib.contextmanager
-    def layer_named(self) -> Iterator[None]:
+    def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
         """Has an error of a layer that needs its batch in one piece say which layer that is."""
         try:
             yield
-        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        except kinds as error:
             if self._called_with and not isinstance(error, WholeBatchError):
                 name_layer(error, self._template, *self._called_with, len(self._plan.devices))
             raise

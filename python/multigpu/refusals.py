@@ -1,17 +1,11 @@
 """What cannot be a template, refused before training rather than during it."""
 
-from typing import Any
-
 import keras
-import tensorflow as tf
 
-from multigpu.batch import Batch
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
-from multigpu.row_changes import MANY, name_layer
-from multigpu.template import no_batch_axis, output_names, sublayers
-
-Shape = tuple[int | None, ...]
+from multigpu.refused_rows import check_rows, is_fixed, symbolic
+from multigpu.template import sublayers
 
 
 def check_template(model: object) -> None:
@@ -26,8 +20,7 @@ def check_template(model: object) -> None:
     _check_built(model)
     _check_inputs(model)
     _check_stateless(model)
-    _check_outputs(model)
-    _check_rows_apart(model)
+    check_rows(model)
 
 
 def check_backend() -> None:
@@ -80,8 +73,8 @@ def _check_inputs(model: keras.Model) -> None:
     """
     if isinstance(model, keras.Sequential):
         return
-    for tensor in _symbolic(model, "inputs"):
-        if _is_fixed(tensor):
+    for tensor in symbolic(model, "inputs"):
+        if is_fixed(tensor):
             raise ValueError(
                 "Expected inputs with an open batch axis, so that a batch can be split. "
                 f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
@@ -97,86 +90,3 @@ def _check_stateless(model: keras.Model) -> None:
                 f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a whole batch. "
                 "Use `stateful=False`, or train the template on one device."
             )
-
-
-def _check_outputs(model: keras.Model) -> None:
-    """Refuses outputs without rows, or with other rows than the inputs, and names the layer where that begins."""
-    outputs = _outputs(model)
-    many = _output_shapes(model, MANY) if outputs else []
-    for (name, shape), with_rows in zip(outputs, many, strict=True):
-        if len(shape) == 0 or shape[0] is not None or (with_rows[0] or 0) % MANY:
-            error = ValueError(no_batch_axis(name, shape))
-            name_layer(error, model, _batch_for(model), None, num_slices=2)
-            raise error
-
-
-def _batch_for(model: keras.Model) -> Batch:
-    """What a model is called with, without tensors."""
-    batches: list[Batch] = []
-    traced = tf.function(lambda *x: batches.append(Batch(x, {}).without_tensors()), autograph=False)
-    traced.get_concrete_function(_in_structure(model, [_spec(x) for x in _symbolic(model, "inputs")]))
-    return batches[0]
-
-
-def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
-    kind = tf.SparseTensorSpec if x.sparse else tf.RaggedTensorSpec if x.ragged else tf.TensorSpec
-    return kind((None, *x.shape[1:]), x.dtype)
-
-
-def _check_rows_apart(model: keras.Model) -> None:
-    """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
-    outputs = _outputs(model)
-    if all(None not in shape[1:] for _, shape in outputs):
-        return
-    for (name, shape), two, three in zip(outputs, _output_shapes(model, 2), _output_shapes(model, 3), strict=True):
-        if two[1:] != three[1:]:
-            raise ValueError(
-                "Expected outputs whose rows do not depend on how many there are. "
-                f"Received: output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for "
-                f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
-                "the whole batch."
-            )
-
-
-def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
-    """Names and shapes of the outputs, for any number of rows."""
-    tensors = _symbolic(model, "outputs")
-    names = output_names(model) if tensors else []
-    fixed = [tensor.shape[0] for tensor in _symbolic(model, "inputs") if _is_fixed(tensor)]
-    shapes = _shapes_for_any_batch(model, fixed[0]) if fixed else [tensor.shape for tensor in tensors]
-    return list(zip(names, shapes, strict=True))
-
-
-def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
-    """Shapes of the outputs of a model that was built with so many rows, once the batch axis is open."""
-    try:
-        return _output_shapes(model, None)
-    except Exception as error:  # of a layer of somebody's own: anything
-        raise ValueError(
-            "Expected a model that takes batches of any size, so that a batch can be split. "
-            f"Received: {model.name!r}, which was built with {rows} rows and fails where their number is open: {error} "
-            "Let its layers ask for it, as `keras.ops.shape(x)[0]`."
-        ) from error
-
-
-def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
-    """Shapes of the outputs for a batch of so many rows."""
-    inputs = [
-        keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
-        for x in _symbolic(model, "inputs")
-    ]
-    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(_in_structure(model, inputs)))]
-
-
-def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
-    """Inputs as a model takes them."""
-    return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
-
-
-def _is_fixed(tensor: keras.KerasTensor) -> bool:
-    return bool(tensor.shape) and tensor.shape[0] is not None
-
-
-def _symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
-    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
-    return keras.tree.flatten(getattr(model, side, None) or [])

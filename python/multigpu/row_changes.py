@@ -72,7 +72,8 @@ class _Trace:
         args, kwargs = batch.rebuild(tensors)
         with keras.StatelessScope(collect_losses=True):
             outputs = template(*args, **kwargs)
-        self.changes_rows = any(_size(x) is None or _size(x) % self._rows for x in keras.tree.flatten(outputs))
+        sizes = [_size(x) for x in keras.tree.flatten(outputs)]
+        self.changes_rows = any(size is None or size % self._rows for size in sizes)
 
     @contextlib.contextmanager
     def _watching(self, template: keras.Layer) -> Iterator[None]:
