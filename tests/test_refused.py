@@ -15,6 +15,11 @@ NO_BATCH_AXIS = (
     "or move the reduction into a loss function or into `add_loss()`."
 )
 
+LAYER_TO_NAME = (
+    "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
+    "Received: {layer}. Return one row per row there, or run the template on one device. It ended in: {error}"
+)
+
 
 def refusal(model, kind=ValueError, gpus=2):
     with pytest.raises(kind) as error:
@@ -59,19 +64,19 @@ class ClaimsToBeBuilt(keras.Model):
 
 
 def test_a_part_that_is_built_by_the_first_call_is_refused_naming_its_weight():
-    template = ClaimsToBeBuilt(used=layers.Dense(2, name="head"))
+    template = ClaimsToBeBuilt(used=layers.Dense(2, name="head", kernel_initializer="ones"))  # sums without rounding
     told = r"Received: 'own', which made the weight '.*head/kernel' when it was first called"
     with pytest.raises(ValueError, match=told):
         multi_gpu_model(template, gpus=2)(np.ones((4, 3), "float32"))
     parallel = multi_gpu_model(template, gpus=2)  # which the call has built after all
-    np.testing.assert_allclose(parallel(np.ones((4, 3))), template(np.ones((4, 3))), rtol=1e-6)
+    np.testing.assert_array_equal(parallel(np.ones((4, 3))), template(np.ones((4, 3))))
 
 
 def test_a_part_that_is_never_called_need_not_be_built():
-    used = layers.Dense(2)
+    used = layers.Dense(2, kernel_initializer="ones")  # sums without rounding
     used.build((None, 3))
     template = ClaimsToBeBuilt(used=used, spare=layers.Dense(2))
-    np.testing.assert_allclose(multi_gpu_model(template, gpus=2)(np.ones((4, 3))), template(np.ones((4, 3))), rtol=1e-6)
+    np.testing.assert_array_equal(multi_gpu_model(template, gpus=2)(np.ones((4, 3))), template(np.ones((4, 3))))
 
 
 def test_text_vectorization_whose_inner_lookup_is_never_built_is_taken():
@@ -153,6 +158,61 @@ def test_a_fixed_batch_size_is_refused_naming_the_input(fixed):
     )
 
 
+def own_sequential():
+    return keras.Sequential([layers.Dense(3, activation="tanh"), layers.Dense(2)], name="own")
+
+
+class HasSequential(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.body = own_sequential()
+
+    def build(self, shape):
+        self.body.build(shape)
+
+    def call(self, x):
+        return self.body(x)
+
+
+@pytest.mark.parametrize("start", [lambda m: m(np.ones((6, 4), "float32")), lambda m: m.build((6, 4))])
+@pytest.mark.parametrize("make", [own_sequential, lambda: keras.Sequential([own_sequential()]), HasSequential])
+def test_a_sequential_that_has_seen_one_batch_takes_batches_of_any_size(make, start):
+    model = make()
+    start(model)
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype("float32")
+    parallel = multi_gpu_model(model, gpus=2)
+    np.testing.assert_allclose(parallel(x), model(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(parallel(x[:3]), model(x[:3]), rtol=1e-5, atol=1e-6)
+
+
+class BuiltForSixRows(layers.Layer):
+    def build(self, shape):
+        self.rows = shape[0]
+
+    def call(self, x):
+        return keras.ops.reshape(x, (self.rows, -1))
+
+
+class CountsRowsInPython(layers.Layer):
+    def call(self, x):
+        return x + keras.ops.zeros((x.shape[0], 1))
+
+
+def test_a_sequential_whose_layers_know_the_rows_of_one_batch_is_refused():
+    counting, built = (
+        keras.Sequential([kind(name="odd")], name="own") for kind in (CountsRowsInPython, BuiltForSixRows)
+    )
+    for model in (counting, built):
+        model(np.ones((6, 4), "float32"))
+    assert NO_BATCH_AXIS.format(name="odd", shape=(6, None)) in refusal(built)
+    message = refusal(counting)
+    assert message.startswith(
+        "Expected a model that takes batches of any size, so that a batch can be split. "
+        "Received: 'own', which was built with 6 rows and fails where their number is open: "
+    )
+    assert message.endswith("Let its layers ask for it, as `keras.ops.shape(x)[0]`.")
+
+
 def stateful(name):
     return (
         f"Expected layers that keep nothing between batches. Received: the stateful layer {name!r}, whose state has "
@@ -223,7 +283,10 @@ class OwnLoss(layers.Lambda):
 @pytest.mark.parametrize(("layer", "shape"), [(Total, (1, 2)), (Scalar, ()), (OwnLoss, ())])
 def test_an_output_over_the_whole_batch_of_a_functional_model_is_refused_by_name(layer, shape):
     model = functional_with(layer(name="whole"))
-    assert refusal(model) == NO_BATCH_AXIS.format(name="whole", shape=shape)
+    assert refusal(model) == LAYER_TO_NAME.format(
+        layer=f"layer 'whole', whose output has shape {shape} for an input of shape (840, 2)",
+        error=NO_BATCH_AXIS.format(name="whole", shape=shape),
+    )
 
 
 class TwoOutputs(keras.Model):
@@ -264,6 +327,67 @@ def test_such_an_output_of_a_subclassed_model_is_refused_at_the_first_step(reduc
     with pytest.raises(ValueError, match="batch axis") as error:
         parallel.predict_on_batch(np.ones((6, 4), "float32"))
     assert NO_BATCH_AXIS.format(name="whole", shape=shape) in str(error.value)
+
+
+class Odd(layers.Layer):
+    """A layer of somebody's own, which needs its batch in one piece."""
+
+    def __init__(self, function):
+        super().__init__(name="odd")
+        self.function = function
+
+    def call(self, x):
+        return self.function(x)
+
+
+class CallsOdd(keras.Model):
+    def __init__(self, function):
+        super().__init__(name="own")
+        self.first, self.odd, self.last = layers.Dense(4), function, layers.Dense(1)
+
+    def call(self, x):
+        return self.last(self.odd(self.first(x)))
+
+
+WHOLE_BATCH = {
+    "pairs of rows": (lambda y: keras.ops.reshape(y, (-1, 8)), (3, 8)),
+    "two rows": (lambda y: keras.ops.reshape(y, (2, -1)), (2, 12)),
+    "the sum": (lambda y: keras.ops.sum(y, axis=0, keepdims=True), (1, 4)),
+    "products": (lambda y: keras.ops.reshape(keras.ops.tensordot(y, y, 2), (1, 1)), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize(("function", "shape"), WHOLE_BATCH.values(), ids=WHOLE_BATCH)
+def test_the_layer_that_needs_its_batch_in_one_piece_is_named(function, shape, run_eagerly):
+    x = np.ones((6, 4), "float32")
+    own_call = f"layer 'own', whose output has shape {(shape[0], 1)} for an input of shape (6, 4)"
+    odd_layer = f"layer 'odd', whose output has shape {shape} for an input of shape (6, 4)"
+    for odd, told in ((Odd(function), odd_layer), (function, own_call)):
+        template = CallsOdd(odd)
+        template(x)
+        parallel = multi_gpu_model(template, gpus=2)
+        parallel.compile(run_eagerly=run_eagerly)
+        for call in (parallel, parallel.predict_on_batch):
+            with pytest.raises(ValueError, match="Expected layers that take the rows of a batch one by one") as error:
+                call(x)
+            assert f"Received: {told}. Return one row per row there" in str(error.value)
+
+
+@pytest.mark.parametrize("function", [lambda y: y[:3], lambda y: keras.ops.reshape(y, (-1, 8))])
+def test_it_is_named_when_the_model_is_made_where_shapes_tell(function):
+    inputs = keras.Input((4,))
+    functional = keras.Model(inputs, Odd(function)(layers.Dense(4)(inputs)))
+    sequential = keras.Sequential([keras.Input((4,)), layers.Dense(4), Odd(function)])
+    for model in (functional, sequential):
+        assert "Received: layer 'odd', whose output has shape" in refusal(model)
+
+
+def test_an_error_that_one_device_has_too_is_left_as_it_is():
+    parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
+    with pytest.raises(ValueError, match="Dimensions must be equal") as error:
+        parallel(np.ones((6, 5, 4), "float32"))
+    assert "one by one" not in str(error.value)
 
 
 # Own training steps -------------------------------------------------------------------------------------------------
@@ -336,6 +460,32 @@ def test_an_output_of_all_pairs_of_rows_is_refused():
         f"{model.output_names[0]!r} with shape (None, None), which for 2 rows is (2, 2) and for 3 rows (3, 3). "
         "Return values of single rows, and compare rows in a loss function, which sees the whole batch."
     )
+
+
+FUNCTIONS = {
+    "tensordot": lambda x, y: y + keras.ops.tensordot(x, y, 2),
+    "mean": lambda x, y: y - keras.ops.mean(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_makes_one_value_of_all_rows_is_refused_by_name(name):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, FUNCTIONS[name](layers.Dense(3)(inputs), layers.Dense(3)(inputs)))
+    shape = () if name == "tensordot" else (3,)
+    for template in (model, keras.Sequential([keras.Input((4,)), model])):
+        assert refusal(template) == (
+            "Expected functions that take the rows of a batch one by one, so that slices of it can be run and merged. "
+            f"Received: {name!r}, whose output has shape {shape} for an input of shape (None, 3). Keep the batch axis, "
+            "or compare rows in a loss function, which sees the whole batch."
+        )
+
+
+def test_functions_that_move_the_batch_axis_and_move_it_back_are_taken():
+    inputs = keras.Input((4, 3))
+    rows_last = keras.ops.transpose(inputs, (1, 2, 0))
+    model = keras.Model(inputs, layers.Dense(2)(keras.ops.transpose(2 * rows_last, (2, 0, 1))))
+    assert multi_gpu_model(model, gpus=2).template is model
 
 
 @pytest.mark.parametrize("build", [lambda x: layers.LSTM(2, return_sequences=True)(x), lambda x: x[:, ::2]])

@@ -1,6 +1,8 @@
 """How a call reaches `spread`: inside a function that is being traced, as a function of its own, or op by op."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -14,10 +16,12 @@ from multigpu.parcels import Types
 from multigpu.parts import take_apart
 from multigpu.place_locate import memory
 from multigpu.plan import Plan
+from multigpu.row_changes import WholeBatchError, name_layer
 from multigpu.split_merge import count_rows
 from multigpu.spread import Merged, spread
 from multigpu.template import sublayers, wants_jit
 
+ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
 _models = itertools.count()  # all workers make the same models in the same order
 
 
@@ -32,6 +36,7 @@ class SpreadCall:
     def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
+        self._called_with: tuple[Batch, int | None] | None = None  # and how many rows that had
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
@@ -44,8 +49,19 @@ class SpreadCall:
         if run_eagerly or tf.config.functions_run_eagerly():
             return self._spread(Batch(args, kwargs), eager=True)
         masks = [mask_of(leaf) for leaf in keras.tree.flatten((args, kwargs))]
-        outputs, output_masks, losses = self._as_function(args, kwargs, masks, self._fingerprint())
+        with self.layer_named():
+            outputs, output_masks, losses = self._as_function(args, kwargs, masks, self._fingerprint())
         return Merged(_with_masks(outputs, output_masks), losses, self.types)
+
+    @contextlib.contextmanager
+    def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
+        """Has an error of a layer that needs its batch in one piece say which layer that is."""
+        try:
+            yield
+        except kinds as error:
+            if self._called_with and not isinstance(error, WholeBatchError):
+                name_layer(error, self._template, *self._called_with, len(self._plan.devices))
+            raise
 
     def _call_with_masks(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
         """A call from outside of any function, traced as one, so that its replicas run at the same time."""
@@ -56,7 +72,9 @@ class SpreadCall:
 
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         parts, known = take_apart(self._template, self._plan), set(map(id, self._template.variables))
-        merged = spread(parts, batch, self._plan, eager, self._workers(batch))
+        self._called_with = batch.without_tensors(), batch.known_rows
+        with self.layer_named():
+            merged = spread(parts, batch, self._plan, eager, self._workers(batch))
         self.types = merged.types
         self._refuse_new_variables(known)
         return merged

@@ -22,7 +22,7 @@ def guarded(verb: Callable) -> Callable:
     def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_no_strategy(USED)
         try:
-            with tapes_released():
+            with tapes_released(), self._spread.layer_named((tf.errors.InvalidArgumentError,)):  # of a traced step
                 return verb(self, *args, **kwargs)
         except OutOfMemory:
             raise  # by a verb inside: `fit` evaluates

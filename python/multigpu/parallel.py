@@ -19,7 +19,7 @@ from multigpu.overview import Overview, overview
 from multigpu.owners import build_slots
 from multigpu.plan import MOST_ROWS, Plan
 from multigpu.strategies import USED, check_no_strategy
-from multigpu.template import compile_arguments
+from multigpu.template import compile_arguments, output_names
 
 
 class ParallelModel(SavedAsTemplate, keras.Model):
@@ -195,9 +195,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
     @property
     def output_names(self) -> list[str]:
         """Names of the template's outputs, in order: those of the layers that make them."""
-        if isinstance(self.template, keras.Sequential):  # which has no such list, but one output
-            return [self.template.layers[-1].name]
-        return self.template.output_names
+        return output_names(self.template)
 
     @property
     def dtype_policy(self) -> Any:

@@ -4,7 +4,8 @@ import keras
 
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
-from multigpu.template import check_model, no_batch_axis, sublayers
+from multigpu.refused_rows import check_rows, is_fixed, symbolic
+from multigpu.template import check_model, sublayers
 
 
 def check_template(model: keras.Model) -> None:
@@ -20,8 +21,7 @@ def check_template(model: keras.Model) -> None:
     _check_built(model)
     _check_inputs(model)
     _check_stateless(model)
-    _check_outputs(model)
-    _check_rows_apart(model)
+    check_rows(model)
 
 
 def check_backend() -> None:
@@ -52,8 +52,15 @@ def _check_built(model: keras.Model) -> None:
 
 
 def _check_inputs(model: keras.Model) -> None:
-    for tensor in _symbolic(model, "inputs"):
-        if tensor.shape and tensor.shape[0] is not None:
+    """Refuses a fixed batch size, which functions of a functional model may have noted.
+
+    A Sequential has none that counts: one that was built by a call only says how many rows it saw, and its layers are
+    called anew with each batch.
+    """
+    if isinstance(model, keras.Sequential):
+        return
+    for tensor in symbolic(model, "inputs"):
+        if is_fixed(tensor):
             raise ValueError(
                 "Expected inputs with an open batch axis, so that a batch can be split. "
                 f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
@@ -69,46 +76,3 @@ def _check_stateless(model: keras.Model) -> None:
                 f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a whole batch. "
                 "Use `stateful=False`, or train the template on one device."
             )
-
-
-def _check_outputs(model: keras.Model) -> None:
-    for name, tensor in _named_outputs(model):
-        if len(tensor.shape) == 0 or tensor.shape[0] is not None:
-            raise ValueError(no_batch_axis(name, tensor.shape))
-
-
-def _check_rows_apart(model: keras.Model) -> None:
-    """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
-    if all(None not in tensor.shape[1:] for _, tensor in _named_outputs(model)):
-        return
-    for (name, tensor), two, three in zip(
-        _named_outputs(model), _output_shapes(model, 2), _output_shapes(model, 3), strict=True
-    ):
-        if two[1:] != three[1:]:
-            raise ValueError(
-                "Expected outputs whose rows do not depend on how many there are. "
-                f"Received: output {name!r} with shape {tuple(tensor.shape)}, which for 2 rows is {tuple(two)} and for "
-                f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
-                "the whole batch."
-            )
-
-
-def _output_shapes(model: keras.Model, rows: int) -> list[tuple[int | None, ...]]:
-    """Shapes of the outputs for a batch of so many rows."""
-    inputs = [
-        keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
-        for x in _symbolic(model, "inputs")
-    ]
-    structure = inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
-    return [tensor.shape for tensor in keras.tree.flatten(model.compute_output_spec(structure))]
-
-
-def _named_outputs(model: keras.Model) -> list[tuple[str, keras.KerasTensor]]:
-    tensors = _symbolic(model, "outputs")
-    names = getattr(model, "output_names", None) or [tensor.name for tensor in tensors]
-    return list(zip(names, tensors, strict=True))
-
-
-def _symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
-    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
-    return keras.tree.flatten(getattr(model, side, None) or [])

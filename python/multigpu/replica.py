@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.batch import Batch, flatten_composites, restore_composites
+from multigpu.batch import Batch, flatten_composites, open_types, restore_composites
 from multigpu.cluster.workers import Workers
 from multigpu.layer_calls import LayerCalls
 from multigpu.layout import Layout
@@ -53,8 +53,8 @@ class Replica:
 
     def trace(self, inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
         """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
-        slices = range(len(self._variables), len(inputs) - 2)
-        specs = [tf.TensorSpec([None, *x.shape[1:]] if i in slices else x.shape, x.dtype) for i, x in enumerate(inputs)]
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+        specs[len(self._variables) : -2] = flatten_composites(open_types(self._batch.tensors))
         with tf.device(None):
             return tf.function(self, autograph=False).get_concrete_function(*specs)
 

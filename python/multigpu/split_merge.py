@@ -57,8 +57,25 @@ def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
 def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
     """The batch whose slices these are, rows in their old order."""
     if isinstance(slices[0], tf.SparseTensor):
-        return tf.sparse.concat(0, list(slices), expand_nonconcat_dims=True)
+        return _merge_sparse(slices)
     return tf.concat(list(slices), axis=0)
+
+
+def _merge_sparse(slices: Sequence[tf.SparseTensor]) -> tf.SparseTensor:
+    """As `tf.sparse.concat`, through which no gradient passes. Slices may differ in width; the widest counts."""
+    rows = [x.dense_shape[0] for x in slices]
+    width = tf.reduce_max(tf.stack([x.dense_shape[1:] for x in slices]), axis=0)
+    moves = [tf.concat([[begin], tf.zeros_like(width)], axis=0) for begin in _begins(rows)]
+    return tf.SparseTensor(
+        tf.concat([x.indices + move for x, move in zip(slices, moves, strict=True)], axis=0),
+        tf.concat([x.values for x in slices], axis=0),
+        tf.concat([[tf.add_n(rows)], width], axis=0),
+    )
+
+
+def _begins(rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Where the slices of so many rows begin in their batch."""
+    return tf.unstack(tf.cumsum(tf.stack(rows), exclusive=True), num=len(rows))
 
 
 def _num_rows(x: tf.Tensor) -> tf.Tensor:

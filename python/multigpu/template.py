@@ -57,6 +57,13 @@ def wants_jit(model: keras.Layer) -> bool:
     return bool(getattr(model, "compiled", False) and compile_arguments(model)["jit_compile"] and supported)
 
 
+def output_names(model: keras.Model) -> list[str]:
+    """Names of the outputs of a model that was built from symbolic tensors, in order: of the layers that make them."""
+    if isinstance(model, keras.Sequential):  # which has no such list, but one output
+        return [model.layers[-1].name]
+    return model.output_names
+
+
 def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
     """The message for an output that cannot be merged."""
     return (
