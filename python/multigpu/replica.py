@@ -1,6 +1,8 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +15,7 @@ from multigpu.parcels import Types
 from multigpu.parts import Parts
 from multigpu.rematerialized import computed_once
 from multigpu.replica_scope import ReplicaScope, inside_replica
-from multigpu.split_merge import count_rows, drop_standby
+from multigpu.split_merge import count_rows, drop_standby, merge, take_rows
 from multigpu.state import Updates, is_combined
 from multigpu.whole_batch import WholeBatch, depending_on
 
@@ -86,16 +88,9 @@ class Replica:
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
         slices = restore_composites(self._batch.tensors, list(components))
-        args, kwargs = self._batch.rebuild(slices)
-        kept, replica = inputs[-2:]
-        scope = ReplicaScope(self._variables, sent, replica)
-        scope.calls = calls = LayerCalls(self._parts.template)
-        statistics, tables = self._parts.statistics, self._parts.tables
-        shared = statistics.seen_by_layers(kept, self._workers)
-        looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
-        with scope, inside_replica(), shared, looked_up, noted, computed_once():
-            outputs = self._parts.call(*args, **kwargs)
-        self.whole_batch = WholeBatch(calls) if self._alone else self._left_over(calls, scope, components)
+        run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
+        outputs, scope, calls = run(slices)
+        self.whole_batch = WholeBatch(calls) if self._alone else self._left_over(calls, scope, slices, run)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.whole_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.whole_batch.losses]
         self.layout = Layout(outputs, self.whole_batch.tensors, len(losses), count_rows(slices[:1]))
@@ -103,13 +98,42 @@ class Replica:
         values = [scope.value_now(variable) for variable in self._assigned]
         return [*flatten_composites(self.layout.with_rows), *losses, *values]
 
-    def _left_over(self, calls: LayerCalls, scope: ReplicaScope, rows: Sequence[tf.Tensor]) -> WholeBatch:
+    def _noted(
+        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], kept: tf.Tensor, replica: tf.Tensor
+    ) -> tuple[Any, ReplicaScope, LayerCalls]:
+        """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
+        args, kwargs = self._batch.rebuild(slices)
+        scope = ReplicaScope(self._variables, sent, replica)
+        scope.calls = calls = LayerCalls(self._parts.template)
+        statistics, tables = self._parts.statistics, self._parts.tables
+        shared = statistics.seen_by_layers(kept, self._workers)
+        looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
+        with scope, inside_replica(), shared, looked_up, noted, computed_once():
+            return self._parts.call(*args, **kwargs), scope, calls
+
+    def _left_over(
+        self,
+        calls: LayerCalls,
+        scope: ReplicaScope,
+        slices: Sequence[tf.Tensor],
+        run: Callable[[Sequence[tf.Tensor]], tuple[Any, ReplicaScope, LayerCalls]],
+    ) -> WholeBatch:
         """The losses and variables of which slices do not tell what they are for the whole batch."""
-        of_rows = depending_on(rows)
+        of_rows = depending_on(flatten_composites(slices))
         losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
         variables = [
             variable
             for variable in scope.updated
             if not is_combined(variable, self._parts.kept_by_keras) and of_rows(scope.value_now(variable))
         ]
+        if not tf.executing_eagerly():
+            calls.find_alone()
+        elif losses or variables:
+            calls.find_alone_by([run([_first_rows(x, rows) for x in slices])[-1] for rows in (2, 3)])
         return WholeBatch(calls, losses, variables)
+
+
+def _first_rows(x: tf.Tensor, rows: int) -> tf.Tensor:
+    """So many rows of a slice, again from the first where it has fewer."""
+    size = int(count_rows([x]))
+    return merge([take_rows(x, row % size, 1) for row in range(rows)])

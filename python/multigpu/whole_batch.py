@@ -47,7 +47,6 @@ class WholeBatch:
     def __init__(
         self, calls: LayerCalls, losses: Collection[int] = (), variables: Sequence[keras.Variable] = ()
     ) -> None:
-        calls.find_alone()
         self.losses, self.variables = losses, variables
         ids = set(map(id, variables))
         self._calls = [
