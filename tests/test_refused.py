@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.led_calls import STEPS
+from multigpu.overrides import STEPS
 
 NO_BATCH_AXIS = (
     "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "

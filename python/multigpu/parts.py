@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import keras
 
-from multigpu.led_calls import call_directly
 from multigpu.plan import Plan
 from multigpu.synchronized import SharedStatistics
 from multigpu.tables import Tables
@@ -40,7 +39,7 @@ def take_apart(template: keras.Layer, plan: Plan) -> Parts:
     layers = sublayers(template)
     statistics, tables = SharedStatistics(layers, plan.devices), Tables(layers)
     return Parts(
-        call=lambda *args, **kwargs: call_directly(template, args, kwargs),
+        call=template,
         weights=tables.without(template.trainable_variables),
         state=tables.without(template.non_trainable_variables),
         statistics=statistics,
