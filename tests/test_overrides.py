@@ -9,6 +9,8 @@ import pytest
 from keras import layers, ops
 from twins import make_twins
 
+from multigpu.overrides import STEPS, VERBS, is_stock
+
 ROWS = 7
 X = np.random.default_rng(0).normal(size=(ROWS, 5)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(ROWS, 1)).astype("float32")
@@ -123,6 +125,13 @@ def public():
 
 def test_the_table_knows_all_that_a_model_of_keras_has():
     assert public() == set(TABLE)
+
+
+def test_no_class_of_keras_has_verbs_of_its_own():
+    x = keras.Input((5,))
+    for kind in (keras.Sequential, type(keras.Model(x, layers.Dense(1)(x)))):
+        assert is_stock(kind)
+        assert all(getattr(kind, name) is getattr(keras.Model, name) for name in (*VERBS, *STEPS))
 
 
 # A class that defines everything anew, and notes what of it runs ------------------------------------------------------

@@ -51,6 +51,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         self.built = True
         self._spread = SpreadCall(template, plan)
         self._num_calls = 0
+        self._steps_that_call: set[str] = set()
         if template.compiled:
             self._compile_like_template()
 
@@ -112,9 +113,10 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         """Builds the template, which it is already."""
         return self.template.build(*args, **kwargs)
 
-    def quantize(self, *args: Any, **kwargs: Any) -> Any:
-        """Quantizes the template."""
-        return self.template.quantize(*args, **kwargs)
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Quantizes the template, for which all functions have to be traced anew."""
+        self.template.quantize(*args, **kwargs)
+        self.train_function = self.test_function = self.predict_function = None
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -183,7 +185,9 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         """A step of the template's own, or else Keras', on the template, whose calls of itself are spread."""
         before = self._num_calls
         result = own_step(self._led, step)(data)
-        if self._num_calls == before:
+        if self._num_calls > before:
+            self._steps_that_call.add(step)
+        elif step not in self._steps_that_call:  # or else it may be a function that was traced before
             raise ValueError(
                 f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
                 "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
