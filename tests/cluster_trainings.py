@@ -82,6 +82,30 @@ def counting() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Counts(), keras.layers.Dense(2)])
 
 
+class Scaled(keras.Model):
+    """Prepares what its verbs are given, and steps by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.scale = keras.layers.Dense(2), 0.5
+        self(X)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def fit(self, x, *args, **kwargs):
+        return super().fit(x * self.scale, *args, **kwargs)
+
+    def evaluate(self, x, *args, **kwargs):
+        return super().evaluate(x if kwargs.get("_use_cached_eval_dataset") else x * self.scale, *args, **kwargs)
+
+    def predict(self, x, **kwargs):
+        return super().predict(x * self.scale, **kwargs)
+
+    def compute_loss(self, *args, **kwargs):
+        return self.scale * super().compute_loss(*args, **kwargs)
+
+
 class Extremes(keras.metrics.Metric):
     """The largest and the smallest of the mean errors of a row's values: a result of two numbers."""
 
@@ -163,6 +187,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "losses of inner layers, eagerly": training(added.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)),
     "functions that give one number": training(compile=compiled(lambda: root_of_the_mean, metrics=[largest_error])),
     "a mean of some values, weighted": training(compile=compiled(lambda: error_above), sample_weight=WEIGHTS),
+    "verbs of the class's own": training(Scaled, validation_split=0.3),
 }
 SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size
 OPTIMIZERS = {

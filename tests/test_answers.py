@@ -271,3 +271,23 @@ def test_a_compiled_template_gives_a_compiled_parallel_model():
     parallel = multi_gpu_model(template, gpus=2)
     assert parallel.compiled
     assert parallel.optimizer is template.optimizer
+
+
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have")  # says Keras
+def test_it_is_quantized_as_the_template_is():
+    one, x = sequential(), np.random.default_rng(0).normal(size=(7, 4)).astype("float32")
+    parallel = parallel_of(sequential, gpus=3)
+    parallel.set_weights(one.get_weights())
+    before = parallel.predict(x, verbose=0)
+    for model in (one, parallel):
+        model.quantize("int8")
+    assert_same(parallel.predict(x, verbose=0), one.predict(x, verbose=0))
+    assert not np.allclose(before, one.predict(x, verbose=0))
+
+
+def test_a_stateless_call_takes_the_values_that_it_is_given():
+    parallel = parallel_of(sequential)
+    x, values = np.ones((5, 4), "float32"), [2 * weight.value for weight in parallel.trainable_variables]
+    (found, _), (expected, _) = [m.stateless_call(values, [], x) for m in (parallel, parallel.template)]
+    assert_same(found, expected)
+    assert not np.allclose(found, parallel(x))

@@ -7,7 +7,6 @@ import tensorflow as tf
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.led_calls import STEPS
 
 NO_BATCH_AXIS = (
     "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
@@ -438,10 +437,6 @@ def test_the_remedy_for_it_works():
         model.compile(keras.optimizers.SGD(0.1))
         model.fit(x, batch_size=7, epochs=3, verbose=0)
     np.testing.assert_allclose(spread(x), one(x), rtol=1e-4, atol=1e-5)
-
-
-def test_every_step_that_keras_lets_a_model_override_is_known():
-    assert all(callable(getattr(keras.Model, step)) for step in STEPS)
 
 
 # Rows that look at each other ---------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.overrides import defined_by_class
+
 LARGE = 2**26  # bytes of arrays that Keras would copy, from which on a copy is worth avoiding
 CHUNK = 2**23  # bytes that are cut at once, so that what is cut stays in the cache until it is cast
 AHEAD = min(4, os.cpu_count() or 1)  # batches that are cut while the model computes, each by a thread
@@ -18,17 +20,22 @@ AHEAD = min(4, os.cpu_count() or 1)  # batches that are cut while the model comp
 
 def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
     """`model.fit(**arguments)` with large arrays viewed rather than copied: same batches, same order, same weights."""
-    return call_fit(model.fit, arguments)
+    return model.fit(**arguments) if has_own(model, "fit") else call_fit(model.fit, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
     """`model.evaluate(**arguments)` with large arrays viewed rather than copied."""
-    return call_with_batches(model.evaluate, arguments)
+    return model.evaluate(**arguments) if has_own(model, "evaluate") else call_with_batches(model.evaluate, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
     """`model.predict(**arguments)` with large arrays viewed rather than copied."""
-    return call_with_batches(model.predict, arguments)
+    return model.predict(**arguments) if has_own(model, "predict") else call_with_batches(model.predict, arguments)
+
+
+def has_own(model: keras.Model, verb: str) -> bool:
+    """Whether the model's class has a verb of its own, which takes the arrays as they are."""
+    return defined_by_class(model.__class__, verb) is not None
 
 
 def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:

@@ -13,8 +13,9 @@ from multigpu.call import SpreadCall
 from multigpu.files.saved_as_template import SavedAsTemplate, is_part, show_input
 from multigpu.follow import ops_follow_inputs
 from multigpu.guarded import guarded
-from multigpu.led_calls import calls_led_to, has_own_steps
+from multigpu.led_template import led_template, own_step
 from multigpu.lifted_variables import lifted_variables
+from multigpu.overrides import Own, OwnProperty, Shared
 from multigpu.overview import Overview, overview
 from multigpu.owners import build_slots
 from multigpu.plan import MOST_ROWS, Plan
@@ -33,19 +34,25 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         plan: the devices at work.
     """
 
+    optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
+    stop_training = False  # by Keras' loop, which sets it
+
     def __init__(self, template: keras.Model, plan: Plan):
         # Keras reads the signature of `call` to pass on `training` and masks: it has to be the template's.
         call = functools.partial(type(self).call, self)
         call.__signature__ = inspect.signature(template.call)  # type: ignore[attr-defined]
         object.__setattr__(self, "call", call)
         super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
+        for name in ("build", "quantize"):  # as Keras has them for the parallel model alone
+            del self.__dict__[name]
+        self.plan = plan
+        self.__dict__["_led"] = led_template(self, template)  # set so, Keras does not track it
         self.template = template
         show_input(self, template)
-        self.plan = plan
-        self.supports_masking = True
         self.built = True
         self._spread = SpreadCall(template, plan)
-        self._own_steps = has_own_steps(template)
+        self._num_calls = 0
+        self._steps_that_call: set[str] = set()
         if template.compiled:
             self._compile_like_template()
 
@@ -53,7 +60,15 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         template = self.__dict__.get("template")
         if template is None or (name.startswith("_") and not is_part(template, name)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(template, name)
+        return getattr(self._led, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute of the template, unless it is one of Keras or of this class."""
+        known = name.startswith("_") or name in self.__dict__ or hasattr(type(self), name)
+        if known or "template" not in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.template, name, value)
 
     # One call -------------------------------------------------------------------------------------------------------
 
@@ -65,6 +80,15 @@ class ParallelModel(SavedAsTemplate, keras.Model):
             self.add_loss(loss)
         return merged.outputs
 
+    def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the template's own code, or a step, makes of the model."""
+        check_no_strategy(USED)
+        self._num_calls += 1
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
+        return merged.outputs
+
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and types of the outputs: the template's."""
         return self.template.compute_output_spec(*args, **kwargs)
@@ -73,8 +97,27 @@ class ParallelModel(SavedAsTemplate, keras.Model):
         """Shapes of the outputs: the template's."""
         return self.template.compute_output_shape(*args, **kwargs)
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """Adds no mask: merged outputs carry the template's."""
+    def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's, with the values that are given for its variables, on one device."""
+        return self.template.stateless_call(*args, **kwargs)
+
+    from_config = Own("from_config")
+
+    def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
+        """The mask of the outputs: the template's."""
+        return self.template.compute_mask(*args, **kwargs)
+
+    def _set_mask_metadata(self, *_: Any) -> None:
+        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Builds the template, which it is already."""
+        return self.template.build(*args, **kwargs)
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Quantizes the template, for which all functions have to be traced anew."""
+        self.template.quantize(*args, **kwargs)
+        self.train_function = self.test_function = self.predict_function = None
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -140,26 +183,30 @@ class ParallelModel(SavedAsTemplate, keras.Model):
             return self._make_step(step, data)
 
     def _make_step(self, step: str, data: Any) -> Any:
-        if not self._own_steps:
-            return getattr(super(), step)(data)
-        with calls_led_to(self._call_for_template, self.template, step):
-            return getattr(self.template, step)(data)
+        """A step of the template's own, or else Keras', on the template, whose calls of itself are spread."""
+        before = self._num_calls
+        result = own_step(self._led, step)(data)
+        if self._num_calls > before:
+            self._steps_that_call.add(step)
+        elif step not in self._steps_that_call:  # or else it may be a function that was traced before
+            raise ValueError(
+                f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
+                "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
+                "calls parts of it. Make those parts parallel instead, for instance "
+                "`self.encoder = multi_gpu_model(encoder)`, and train the model as it is."
+            )
+        return result
 
-    def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
-        merged = self._spread(args, kwargs, self.run_eagerly)
-        for loss in merged.losses:
-            self.template.add_loss(loss)
-        return merged.outputs
+    # what a step consists of is the template's, its own or Keras'
+    compute_loss = Own("compute_loss")
+    compute_metrics = Own("compute_metrics")
+    stateless_compute_loss = Own("stateless_compute_loss")
+    metrics = OwnProperty("metrics")
 
     @property
-    def metrics(self) -> list[keras.Metric]:
-        """The metrics of training, in the order that the template has; all are the template's if its steps are."""
-        of_template, trained = self.template.metrics, super().metrics
-        if self._own_steps:
-            return of_template
-        own = self.template._metrics  # Keras leaves out what a model inside a model has created itself
-        of_layers = [metric for metric in trained if metric in of_template]
-        return [metric for metric in trained if metric not in of_layers] + own + of_layers
+    def _beneath(self) -> type:
+        """The class that has what runs beneath the template's own verbs."""
+        return type(self)
 
     # Answers of the template ----------------------------------------------------------------------------------------
 
@@ -204,7 +251,7 @@ class ParallelModel(SavedAsTemplate, keras.Model):
 
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
         """Prints the template's summary, and one line on the devices."""
-        self.template.summary(*args, print_fn=print_fn, **kwargs)
+        self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
         (print_fn or print)(f" Parallel: {self.plan}")
 
     def overview(self, batch_size: int | None = None) -> Overview:

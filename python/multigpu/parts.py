@@ -1,11 +1,10 @@
 """The template taken apart for one call: what is sent, what is kept, and what needs all replicas."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import keras
 
-from multigpu.led_calls import call_directly
 from multigpu.plan import Plan
 from multigpu.synchronized import SharedStatistics
 from multigpu.tables import Tables
@@ -18,7 +17,6 @@ class Parts:
 
     Attributes:
         template: the model itself.
-        call: how to call it, also while its calls are led elsewhere.
         layers: all layers inside of it.
         weights: variables that are trained and sent: gradients flow back to them.
         state: the template's other variables.
@@ -29,7 +27,6 @@ class Parts:
     """
 
     template: keras.Layer
-    call: Callable
     layers: Sequence[keras.Layer]
     weights: Sequence[keras.Variable]
     state: Sequence[keras.Variable]
@@ -45,7 +42,6 @@ def take_apart(template: keras.Layer, plan: Plan) -> Parts:
     statistics, tables = SharedStatistics(layers, plan.devices), Tables(layers)
     return Parts(
         template=template,
-        call=lambda *args, **kwargs: call_directly(template, args, kwargs),
         layers=layers,
         weights=tables.without(template.trainable_variables),
         state=tables.without(template.non_trainable_variables),

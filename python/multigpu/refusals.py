@@ -2,6 +2,8 @@
 
 import keras
 
+from multigpu.led_template import parallel_of
+from multigpu.overrides import assigned_verbs
 from multigpu.parallel import ParallelModel
 from multigpu.placed_call import check_unplaced
 from multigpu.refused_rows import check_rows, is_fixed, symbolic
@@ -17,6 +19,7 @@ def check_template(model: keras.Model) -> None:
     """
     check_model("model", model)
     _check_not_parallel(model)
+    _check_verbs(model)
     check_unplaced(model)
     _check_built(model)
     _check_inputs(model)
@@ -36,11 +39,21 @@ def check_backend() -> None:
 
 def _check_not_parallel(model: keras.Model) -> None:
     for part in [model, *sublayers(model)]:
-        if isinstance(part, ParallelModel):
+        parallel = parallel_of(part)
+        if isinstance(parallel, ParallelModel):
             raise ValueError(
                 f"Expected a template: a model that runs on one device. Received: {part.name!r}, which is parallel "
-                f"already ({part.plan}). Pass `parallel.template` to spread it anew."
+                f"already ({parallel.plan}). Pass `parallel.template` to spread it anew."
             )
+
+
+def _check_verbs(model: keras.Model) -> None:
+    """Refuses verbs that were assigned to the model itself: they are bound to it, and would run on one device."""
+    for name in assigned_verbs(model):
+        raise ValueError(
+            f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
+            f"Received: {model.name!r}, to which it was assigned. Write a subclass with a method `{name}(self, ...)`."
+        )
 
 
 def _check_built(model: keras.Model) -> None:

@@ -109,7 +109,7 @@ class Replica:
         shared = statistics.seen_by_layers(kept, self._workers)
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
         with scope, inside_replica(), shared, looked_up, noted, computed_once():
-            return self._parts.call(*args, **kwargs), scope, calls
+            return self._parts.template(*args, **kwargs), scope, calls
 
     def _left_over(
         self,

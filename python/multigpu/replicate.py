@@ -6,6 +6,7 @@ from multigpu.cluster.joint_model import JointModel
 from multigpu.cluster.roll_call import begin_together
 from multigpu.cluster.start import check_joined, joined
 from multigpu.devices import visible_devices
+from multigpu.overrides import with_own_code
 from multigpu.owners import settle
 from multigpu.parallel import ParallelModel
 from multigpu.plan import make_plan
@@ -69,6 +70,6 @@ def multi_gpu_model(
     check_made_without(model)
     settle(model, plan)
     if cluster is None:
-        return ParallelModel(model, plan)
+        return with_own_code(ParallelModel, model)(model, plan)
     begin_together(model, plan)
-    return JointModel(model, plan)
+    return with_own_code(JointModel, model)(model, plan)

@@ -76,7 +76,7 @@ class WholeBatch:
             with scope, inside_replica(), computed_once(), replay.noted(parts.layers):
                 if call is self._root:
                     args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
-                    parts.call(*args, **kwargs)
+                    parts.template(*args, **kwargs)
                 else:
                     training = {"training": batch.training} if batch.training is not None else {}
                     call.layer(*whole.merged(call.args), **{**training, **whole.merged(call.kwargs)})

@@ -34,7 +34,7 @@ def load_into(
             _load_hdf5(template, inner, path, by_name, skip_mismatch, reshape, kwargs)
     elif path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or not of this machine
         with unchanged_on_error(template):
-            template.load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+            keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
     else:
         _load_hdf5(template, path, path, by_name, skip_mismatch, reshape, kwargs)
 
@@ -70,7 +70,7 @@ def _load_unlisted(
         optimizer.build(template.trainable_variables)
     try:
         with unchanged_on_error(template):
-            template.load_weights(file.filename, skip_mismatch=skip_mismatch, **kwargs)
+            keras.Model.load_weights(template, file.filename, skip_mismatch=skip_mismatch, **kwargs)
     except (ValueError, KeyError) as error:
         raise ValueError(
             f"Expected weights that fit the model. Received: {str(shown)!r}, with others. Load it into a model of the "

@@ -20,11 +20,13 @@ def save(
     """Saves a template. One file (`.keras`, `.h5`) is written whole; a folder, or a place elsewhere, as Keras does."""
     if not _is_here(filepath) or zipped is False or not str(filepath).endswith((".keras", *HDF5_ENDINGS)):
         _check_overwrite(filepath, overwrite)
-        template.save(filepath, zipped=zipped, **kwargs)
+        keras.Model.save(template, filepath, zipped=zipped, **kwargs)
     elif str(filepath).endswith(HDF5_ENDINGS):
         write_model(template, filepath, overwrite, kwargs.get("include_optimizer", True))
     else:
-        write_whole(filepath, lambda path: template.save(path, zipped=zipped, **kwargs), ".keras", overwrite)
+        write_whole(
+            filepath, lambda path: keras.Model.save(template, path, zipped=zipped, **kwargs), ".keras", overwrite
+        )
 
 
 def save_weights(
@@ -33,7 +35,7 @@ def save_weights(
     """Saves a template's weights. One file is written whole; several, with `max_shard_size`, as Keras does."""
     if not _is_here(filepath) or max_shard_size is not None or not str(filepath).endswith(".weights.h5"):
         _check_overwrite(filepath, overwrite)
-        template.save_weights(filepath, max_shard_size=max_shard_size)
+        keras.Model.save_weights(template, filepath, max_shard_size=max_shard_size)
     else:
         write_whole(filepath, lambda path: write_unlisted(template, path), ".weights.h5", overwrite)
 
@@ -41,7 +43,7 @@ def save_weights(
 def write_unlisted(template: keras.Model, path: Path) -> None:
     """The format of `.weights.h5`, which has the optimizer's state too."""
     with patient_file(path) as file:
-        template.save_weights(file)
+        keras.Model.save_weights(template, file)
 
 
 def load_weights(template: keras.Model, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
