@@ -28,6 +28,7 @@ class LayerCall:
         inner: the calls of other layers that it made, in order.
         losses: numbers, among all that were added, of the losses that it added itself.
         assigned: the variables that it assigned itself.
+        ops: numbers of the ops that it made in the graph that is being traced.
         stands_alone: whether all tensors that it takes and gives have rows, so that those of slices can be merged.
     """
 
@@ -38,6 +39,7 @@ class LayerCall:
     inner: list["LayerCall"] = field(default_factory=list)
     losses: list[int] = field(default_factory=list)
     assigned: list[keras.Variable] = field(default_factory=list)
+    ops: range = range(0)
     stands_alone: bool = False
 
 
@@ -85,14 +87,18 @@ class LayerCalls:
         made = LayerCall(layer, args, kwargs)
         self._stack[-1].inner.append(made)
         self._stack.append(made)
-        self._means_to_come = 0
+        self._means_to_come, first = 0, self._num_ops()
         try:
             made.outputs = self._run(made, call)
         finally:
             self._stack.pop()
+        made.ops = range(first, self._num_ops())
         regularized = type(layer.activity_regularizer) in SUMS_OVER_VALUES
         self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
         return made.outputs
+
+    def _num_ops(self) -> int:
+        return self._graph.version if self._graph else 0
 
     def find_alone(self) -> None:
         """Finds the calls that stand alone, when masks are on what they gave."""

@@ -11,6 +11,7 @@ from multigpu.batch import Batch, flatten_composites, open_types, restore_compos
 from multigpu.cluster.workers import Workers
 from multigpu.layer_calls import LayerCalls
 from multigpu.layout import Layout
+from multigpu.mixed_rows import check_rows_apart
 from multigpu.parcels import Types
 from multigpu.parts import Parts
 from multigpu.rematerialized import computed_once
@@ -90,6 +91,9 @@ class Replica:
         slices = restore_composites(self._batch.tensors, list(components))
         run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
         outputs, scope, calls = run(slices)
+        if not (self._alone or tf.executing_eagerly()):
+            given = flatten_composites([x for x in keras.tree.flatten(outputs) if tf.is_tensor(x)])
+            check_rows_apart(given, components, calls, self._batch.training)
         self.whole_batch = WholeBatch(calls) if self._alone else self._left_over(calls, scope, slices, run)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.whole_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.whole_batch.losses]
