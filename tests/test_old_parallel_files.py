@@ -15,6 +15,8 @@ from multigpu.files.old_parallel import nested_template
 
 SAID = "parallel model of the old `multi_gpu_model`. The template's part, "
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def assert_weights(model: keras.Model, expected: list[np.ndarray]) -> None:
     for actual, value in zip(model.get_weights(), expected, strict=True):
