@@ -12,6 +12,8 @@ import tensorflow as tf
 # Keras has no public way to read such a configuration other than to let it read the file.
 from keras.src.legacy.saving import saving_options, saving_utils
 
+from multigpu.files.allowed_objects import callers_objects
+
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
 
 
@@ -26,7 +28,7 @@ def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -
     limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
     with saving_options.keras_option_scope(use_legacy_config=True), limited:
         decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
-        return saving_utils.model_from_config(decoded, custom_objects=keras.saving.get_custom_objects())
+        return saving_utils.model_from_config(decoded, custom_objects=callers_objects(None))
 
 
 def _decoded(value: Mapping[str, Any]) -> Any:
