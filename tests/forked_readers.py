@@ -27,7 +27,7 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         os.close(out)
-        sys.stdout = os.fdopen(into, "w")
+        os.dup2(into, 1)
         code = module.main(**json.loads(line))
         os._exit(code)
     os.close(into)

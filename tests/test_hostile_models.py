@@ -88,6 +88,7 @@ BAD = {
     "function, with its module": named("keras.visualization", "plot_image_gallery", GALLERY),
     "function, as a function": named("keras.visualization", "function", "plot_image_gallery"),
     "function of settings": named("keras", "function", "config.set_floatx"),
+    "function without a registered name": named("keras", "function", "config.set_floatx", registered_name=None),
     "function of built-in names": named("builtins", "function", "deserialize"),
     "name in Keras' module of layers": {"class_name": "deserialize", "config": {"config": named("os", "system")}},
     "other class of Keras": named("keras.callbacks", "TensorBoard", {"log_dir": "here"}),
@@ -220,7 +221,7 @@ def test_good_models_with_parts_of_all_kinds_load(forked, tmp_path):
     for one, other in zip(model(x), again(x), strict=True):
         np.testing.assert_array_equal(one, other)
     assert again.optimizer.get_config() == model.optimizer.get_config()
-    with pytest.raises(ValueError, match="Could not locate function .own_activation."):
+    with pytest.raises(ValueError, match="Could not locate function 'own_activation'"):
         load_model_hdf5(tmp_path / "m.h5")
 
 

@@ -325,6 +325,7 @@ def test_a_configuration_that_makes_no_sense_is_refused(forked, text, tmp_path):
         ("while True: pass", "which is damaged: reading it takes too long"),
         ("os.kill(os.getpid(), 11)", "which is damaged: the HDF5 library crashes on it (11)"),
         ("bytearray(1 << 40)", "which is damaged: MemoryError"),
+        ("print('{}', flush=True); raise OSError('prints')", "which is damaged: OSError: prints"),
         ("[bytearray(b'x') * (1 << 26) for _ in range(20)]", "which is damaged: MemoryError"),
     ],
 )

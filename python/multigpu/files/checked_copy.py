@@ -163,18 +163,15 @@ def main(
     """Copies, tries, and reports on stdout, line by line, what fails. Returns 0 if nothing does."""
     sys.path[:] = path
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answer = copy_file(source, target, budget)
-    if not answer and trial is not None:
-        report({"stage": "trial"})
-        answer = try_model(source, target, package, trial)
-    report(answer)
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)  # libraries print their warnings elsewhere
+        answer = copy_file(source, target, budget)
+        if not answer and trial is not None:
+            stdout.write(json.dumps({"stage": "trial"}) + "\n")
+            stdout.flush()  # it may not come to an answer
+            answer = try_model(source, target, package, trial)
+        stdout.write(json.dumps(answer) + "\n")
     return int(bool(answer))
-
-
-def report(answer: dict[str, Any]) -> None:
-    """Writes a line for the process that waits."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
