@@ -45,6 +45,7 @@ def test_the_arguments_are_those_of_the_old_functions():
     assert names_and_defaults(save_model_weights_hdf5) == [("object", none), ("filepath", none), ("overwrite", True)]
     assert names_and_defaults(load_model_weights_hdf5) == [
         *(("object", none), ("filepath", none), ("by_name", False), ("skip_mismatch", False), ("reshape", False)),
+        ("safe_mode", True),  # new
     ]
 
 
