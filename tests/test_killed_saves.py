@@ -57,7 +57,7 @@ def read_all(names, answers):
             if name == "m.keras":
                 found = keras.saving.load_model(name)
             elif name == "m.h5":
-                found = multigpu.load_model_hdf5(name)
+                found = multigpu.load_model_hdf5(name, safe_mode=False)
             else:
                 parallel.load_weights(name)
                 found = template
