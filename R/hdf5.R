@@ -14,7 +14,13 @@
 #' @param include_optimizer Whether to save how the model was compiled, and the optimizer's state, to resume training.
 #' @param custom_objects Custom classes and functions by name, in a named list.
 #' @param compile Whether to compile the model as it was when it was saved.
-#' @param safe_mode Whether to refuse a model with Lambda layers, whose code is in the file and would be run.
+#' @param safe_mode Whether to read the file in a process of its own, within limits, and to refuse what no such file
+#'   needs: links, and models that name anything but parts of models of Keras and what you passed or registered, or that
+#'   hold code, such as a Lambda layer. The model is built in that process first; of objects of your own, which stay
+#'   here, only what the file says beside them. `FALSE` says that you trust the file: it is then read directly, which is
+#'   faster.
+#' @param max_seconds,max_gigabytes Processor time, and memory besides its weights, that building the model may take, in
+#'   safe mode.
 #' @param by_name Whether layers get the weights of the layer of the same name, rather than of that at the same place.
 #' @param skip_mismatch Whether to skip layers whose number or shape of weights differs; only with `by_name = TRUE`.
 #' @param reshape Whether to reshape weights to those of the layer, if they have as many values; only with
@@ -37,8 +43,12 @@ save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimize
 
 #' @rdname save_model_hdf5
 #' @export
-load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, safe_mode = TRUE) {
-  with_clean_errors(core()$load_model_hdf5(filepath, as_custom_objects(custom_objects), compile, safe_mode))
+load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, safe_mode = TRUE, max_seconds = 60,
+                            max_gigabytes = 2) {
+  custom_objects <- as_custom_objects(custom_objects)
+  with_clean_errors(
+    core()$load_model_hdf5(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)
+  )
 }
 
 #' @rdname save_model_hdf5
@@ -49,16 +59,19 @@ save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
 
 #' @rdname save_model_hdf5
 #' @export
-load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mismatch = FALSE, reshape = FALSE) {
-  with_clean_errors(core()$load_model_weights_hdf5(object, filepath, by_name, skip_mismatch, reshape))
+load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mismatch = FALSE, reshape = FALSE,
+                                    safe_mode = TRUE) {
+  with_clean_errors(core()$load_model_weights_hdf5(object, filepath, by_name, skip_mismatch, reshape, safe_mode))
   invisible(object)
 }
 
 #' @rdname save_model_hdf5
 #' @export
-clean_parallel_hdf5 <- function(filepath, to, custom_objects = NULL, overwrite = FALSE) {
+clean_parallel_hdf5 <- function(filepath, to, custom_objects = NULL, overwrite = FALSE, safe_mode = TRUE,
+                                max_seconds = 60, max_gigabytes = 2) {
+  custom_objects <- as_custom_objects(custom_objects)
   save_if_wanted(to, overwrite, function(overwrite) {
-    core()$clean_parallel_hdf5(filepath, to, as_custom_objects(custom_objects), overwrite)
+    core()$clean_parallel_hdf5(filepath, to, custom_objects, overwrite, safe_mode, max_seconds, max_gigabytes)
   })
 }
 

@@ -35,6 +35,7 @@ TITLES = {
     "minigooglenet": "MiniGoogLeNet, the benchmark of a tutorial of 2017",
     "several_workers": "Several workers on one machine's loopback",
     "kill_workers": "Workers killed or stopped at random steps, and training resumed",
+    "trusted_files": "Loading a model, trusted or not",
     "large_array": "`fit` from R on an array of 1,000 × 224 × 224 × 3 doubles",
 }
 NOTES = """\

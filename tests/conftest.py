@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import multigpu
 
+pytest_plugins = ["forked_readers"]
 # a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_devices("GPU"):

@@ -56,7 +56,7 @@ def read_all(names, answers):
             if name == "m.keras":
                 found = keras.saving.load_model(name)
             elif name == "m.h5":
-                found = multigpu.load_model_hdf5(name)
+                found = multigpu.load_model_hdf5(name, safe_mode=False)  # of our own
             else:
                 parallel.load_weights(name)
                 found = template

@@ -7,76 +7,19 @@ would take minutes; they run the same function under the same limits. Some take 
 import contextlib
 import json
 import shutil
-import subprocess
-import sys
 import time
 import warnings
-from unittest import mock
 
 import h5py
 import keras
 import numpy as np
-import pytest
 from old_files import OLD, cnn
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
-from multigpu.files import checked_copy
 
 NUM_FILES, NUM_REAL = 1000, 25
 SOURCES = ("cnn-parallel-model", "cnn-parallel-weights", "cnn-template-model")
 SECONDS = 5
-
-FORKING = """
-import io, json, os, sys
-import h5py, importlib.util
-spec = importlib.util.spec_from_file_location("checked_copy", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-for line in sys.stdin:
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(out)
-        sys.stdout = os.fdopen(into, "w")
-        code = module.main(**json.loads(line))
-        sys.stdout.flush()
-        os._exit(code)
-    os.close(into)
-    answer = os.fdopen(out).read()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(json.dumps([status, answer]), flush=True)
-"""
-
-
-@contextlib.contextmanager
-def copying_by_forks():
-    """Has files copied by forked processes."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", FORKING, checked_copy.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-
-    def run(arguments, **_):
-        server.stdin.write(arguments[-1] + "\n")
-        server.stdin.flush()
-        status, answer = json.loads(server.stdout.readline())
-        return subprocess.CompletedProcess(arguments, status, answer.encode(), b"")
-
-    try:
-        with mock.patch.object(subprocess, "run", run):
-            yield
-    finally:
-        server.kill()
-        server.communicate()
-
-
-@pytest.fixture
-def forked():
-    with copying_by_forks():
-        yield
 
 
 def spoil_bytes(content: bytes, random: np.random.Generator) -> bytes:

@@ -15,6 +15,8 @@ from multigpu.files.listed_weights import list_names, listed_names
 
 layers = keras.layers
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def random_weights(model: keras.Model, seed: int = 1) -> list[np.ndarray]:
     """Gives a model random weights, and returns them."""
@@ -37,11 +39,13 @@ def test_the_arguments_are_those_of_the_old_functions():
         *(("object", none), ("filepath", none), ("overwrite", True), ("include_optimizer", True)),
     ]
     assert names_and_defaults(load_model_hdf5) == [
-        *(("filepath", none), ("custom_objects", None), ("compile", True), ("safe_mode", True)),  # the last is new
+        *(("filepath", none), ("custom_objects", None), ("compile", True)),
+        *(("safe_mode", True), ("max_seconds", 60), ("max_gigabytes", 2)),  # new
     ]
     assert names_and_defaults(save_model_weights_hdf5) == [("object", none), ("filepath", none), ("overwrite", True)]
     assert names_and_defaults(load_model_weights_hdf5) == [
         *(("object", none), ("filepath", none), ("by_name", False), ("skip_mismatch", False), ("reshape", False)),
+        ("safe_mode", True),  # new
     ]
 
 

@@ -15,6 +15,8 @@ from multigpu.files.old_parallel import nested_template
 
 SAID = "parallel model of the old `multi_gpu_model`. The template's part, "
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def assert_weights(model: keras.Model, expected: list[np.ndarray]) -> None:
     for actual, value in zip(model.get_weights(), expected, strict=True):
@@ -136,7 +138,7 @@ def test_a_mismatch_names_layer_and_both_shapes_and_changes_nothing():
     assert str(raised.value) == (
         "Expected shape (16, 2) for weight 'sequential/head/kernel' of the template (layer 'sequential_1' in the file)."
         " Received shape (16, 1) ('d2/kernel:0') in the file. Load it into a model of the same structure, or pass "
-        "`skip_mismatch=True` to leave out what does not fit."
+        f"`skip_mismatch=True` to leave out what does not fit. The file is {str(OLD / 'seq-parallel-weights.h5')!r}."
     )
     assert_weights(wide, before)
 

@@ -24,6 +24,8 @@ SAVERS = {
 }
 every_saver = pytest.mark.parametrize(("save", "name"), SAVERS.values(), ids=SAVERS)
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture
 def parallel():

@@ -9,10 +9,10 @@ from typing import Any
 
 import keras
 import numpy as np
+from forked_readers import read_by_forks, reading_servers
 from old_files import cnn
 from test_fuzzed_files import (
     assert_whole_or_unchanged,
-    copying_by_forks,
     refused,
     spoil,
     spoil_bytes,
@@ -89,7 +89,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """One row per file."""
     names = [name for name in KINDS if name not in without]
-    with tempfile.TemporaryDirectory() as folder, copying_by_forks():
+    with tempfile.TemporaryDirectory() as folder, reading_servers() as servers, read_by_forks(servers):
         mutations = Mutations(Path(folder))
         for number in range(first, first + count):
             name, why = names[number % len(names)], ""

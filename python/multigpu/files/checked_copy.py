@@ -1,7 +1,8 @@
-"""Copies what is harmless in an HDF5 file into a new one. Started as a process of its own.
+"""Copies what is harmless in an HDF5 file into a new one, and tries the model in it. Started as a process of its own.
 
-The HDF5 library crashes or runs for ever on some damaged files. Here it does so in a process that nobody needs, within
-limits of time and memory. Only values and text are copied: no links, no types that point elsewhere.
+The HDF5 library crashes or runs for ever on some damaged files, and a few words of a configuration can ask for any time
+and memory. Here that happens in a process that nobody needs, within limits. Only values and text are copied: no links,
+no types that point elsewhere.
 """
 
 import json
@@ -11,12 +12,14 @@ import resource
 import signal
 import sys
 import time
+import types
 from typing import Any
 
 START_SECONDS, SECONDS_PER_OBJECT, BYTES_PER_SECOND = 1.2, 0.005, 20e6  # of processor time
 SPARE_MEMORY = 256 << 20
 HARMLESS_FILTERS = {1, 2, 3, 32000}  # deflate, shuffle, checksum and LZF: all that h5py brings along
 MAX_DEPTH = 64
+NOT_NEEDED = ("sklearn", "matplotlib", "pandas", "jax", "torch")  # Keras imports what of them is there: half its time
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer)
@@ -102,21 +105,31 @@ class Copy:
 
 def allow(seconds: float) -> None:
     """Lets this process be killed when it has used so much processor time in all."""
-    signal.setitimer(signal.ITIMER_PROF, max(seconds - time.process_time(), 0.01))
+    signal.setitimer(signal.ITIMER_PROF, min(max(seconds - time.process_time(), 0.01), 1e9))
 
 
-def limit_memory(number: int) -> None:
-    """Allows so many bytes more than are in use now, where the system tells how many these are."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def limit_memory(number: float) -> None:
+    """Allows so many bytes more than are in use now, where the system tells how many these are.
+
+    A limit that this process was started under stays.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     if os.path.exists("/proc/self/statm"):
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + number, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        limit = int(min(used + number, sys.maxsize))
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def main(source: str, target: str, budget: int, path: list[str]) -> int:
-    """Copies, and reports on stdout why not. Returns 0 if the copy is complete."""
-    sys.path[:] = path
+def lift_limits() -> None:
+    """For what is not read from a file: starting TensorFlow."""
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
+def copy_file(source: str, target: str, budget: int) -> dict[str, Any]:
+    """Copies; returns why not."""
     import h5py  # only now: it is where the caller found it
 
     limit_memory(budget + SPARE_MEMORY)
@@ -125,13 +138,40 @@ def main(source: str, target: str, budget: int, path: list[str]) -> int:
         with h5py.File(source, "r") as file, h5py.File(target, "w", libver="latest") as copy:
             Copy(h5py, budget).group(file, copy)
     except Refused as reason:
-        answer = {"refused": str(reason)}
+        return {"refused": str(reason)}
     except Exception as error:  # whatever the library says of a damaged file
-        answer = {"damaged": f"{type(error).__name__}: {error}"}
-    else:
-        return 0
-    sys.stdout.write(json.dumps(answer))
-    return 1
+        return {"damaged": f"{type(error).__name__}: {error}"}
+    return {}
+
+
+def try_model(source: str, copy: str, package: str, trial: dict[str, Any]) -> dict[str, Any]:
+    """Builds the model in a copy; returns why that fails."""
+    lift_limits()
+    os.environ.update(CUDA_VISIBLE_DEVICES="-1", KERAS_BACKEND="tensorflow")
+    sys.modules.update({name: None for name in NOT_NEEDED if name not in sys.modules})  # type: ignore[misc]
+    parent = types.ModuleType("multigpu")  # without its `__init__`, which imports all and joins other machines
+    parent.__path__ = [package]
+    sys.modules["multigpu"] = parent
+    from multigpu.files.trial import Trial
+
+    return Trial(**trial).run(copy, source)
+
+
+def main(
+    source: str, target: str, budget: int, path: list[str], package: str = "", trial: dict[str, Any] | None = None
+) -> int:
+    """Copies, tries, and reports on stdout, line by line, what fails. Returns 0 if nothing does."""
+    sys.path[:] = path
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)  # libraries print their warnings elsewhere
+        answer = copy_file(source, target, budget)
+        if not answer and trial is not None:
+            stdout.write(json.dumps({"stage": "trial"}) + "\n")
+            stdout.flush()  # it may not come to an answer
+            answer = try_model(source, target, package, trial)
+        stdout.write(json.dumps(answer) + "\n")
+    return int(bool(answer))
 
 
 if __name__ == "__main__":

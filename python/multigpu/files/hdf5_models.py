@@ -41,7 +41,12 @@ def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, 
 
 
 def load_model_hdf5(
-    filepath: Any, custom_objects: dict[str, Any] | None = None, compile: bool = True, safe_mode: bool = True
+    filepath: Any,
+    custom_objects: dict[str, Any] | None = None,
+    compile: bool = True,
+    safe_mode: bool = True,
+    max_seconds: float = 60,
+    max_gigabytes: float = 2,
 ) -> keras.Model:
     """Reads a model from an HDF5 file, of Keras 2 too, with its weights, compiled, its optimizer where it stopped.
 
@@ -51,14 +56,20 @@ def load_model_hdf5(
         filepath: the file; any name.
         custom_objects: classes and functions of your own that are in the model, by name.
         compile: whether to compile the model as it was when it was saved.
-        safe_mode: whether to refuse a model with Lambda layers, whose code is in the file and would be run.
+        safe_mode: whether to read the file in a process of its own, and to refuse a model that names anything but parts
+            of models of Keras and what you passed or registered, or that holds code, such as a Lambda layer. The model
+            is built in that process first, within the limits below; of objects of your own, which stay here, only what
+            the file says beside them. False says that you trust the file: it is then read directly, which is faster.
+        max_seconds: of processor time that building the model may take, in safe mode.
+        max_gigabytes: of memory that building the model may take besides its weights, in safe mode.
 
     Returns:
         The model.
 
     Raises:
         FileNotFoundError: there is no such file.
-        RefusedFile: the file is damaged, of another kind, or hostile; an OSError and a ValueError.
+        RefusedFile: the file is damaged, of another kind, or hostile, or its model takes more than the limits; an
+            OSError and a ValueError.
         ValueError: the model cannot be built or compiled from what is in the file.
 
     Example:
@@ -71,11 +82,17 @@ def load_model_hdf5(
     """
     check_flags(compile=compile, safe_mode=safe_mode)
     check_custom_objects(custom_objects)
-    return read_model(filepath, custom_objects, compile, safe_mode)
+    return read_model(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)
 
 
 def clean_parallel_hdf5(
-    filepath: Any, to: Any, custom_objects: dict[str, Any] | None = None, overwrite: bool = False
+    filepath: Any,
+    to: Any,
+    custom_objects: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    safe_mode: bool = True,
+    max_seconds: float = 60,
+    max_gigabytes: float = 2,
 ) -> bool:
     """Turns an HDF5 file of a whole parallel model of the old `multi_gpu_model` into a plain one of its template.
 
@@ -87,6 +104,9 @@ def clean_parallel_hdf5(
         to: where the plain file goes.
         custom_objects: classes and functions of your own that are in the model, by name.
         overwrite: whether a file at `to` may be replaced.
+        safe_mode: as for `load_model_hdf5()`.
+        max_seconds: as for `load_model_hdf5()`.
+        max_gigabytes: as for `load_model_hdf5()`.
 
     Returns:
         True.
@@ -104,4 +124,5 @@ def clean_parallel_hdf5(
     """
     check_path("to", to)
     check_flags(overwrite=overwrite)
-    return save_model_hdf5(load_model_hdf5(filepath, custom_objects), to, overwrite)
+    model = load_model_hdf5(filepath, custom_objects, True, safe_mode, max_seconds, max_gigabytes)
+    return save_model_hdf5(model, to, overwrite)

@@ -58,7 +58,12 @@ def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool 
 
 
 def load_model_weights_hdf5(
-    object: Model, filepath: Any, by_name: bool = False, skip_mismatch: bool = False, reshape: bool = False
+    object: Model,
+    filepath: Any,
+    by_name: bool = False,
+    skip_mismatch: bool = False,
+    reshape: bool = False,
+    safe_mode: bool = True,
 ) -> Model:
     """Reads weights from an HDF5 file into a model; of a whole model, or of Keras 2, too.
 
@@ -72,6 +77,8 @@ def load_model_weights_hdf5(
         by_name: whether layers get the weights of the layer of the same name, and others keep theirs.
         skip_mismatch: whether layers that do not fit keep their weights, with a warning.
         reshape: whether weights of another shape are reshaped, if they have as many numbers.
+        safe_mode: whether a process of its own reads the file, within limits, and refuses what no file of weights
+            needs. False says that you trust it: it is then read directly, which is faster.
 
     Returns:
         The model.
@@ -88,8 +95,8 @@ def load_model_weights_hdf5(
         >>> other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         >>> other = multigpu.load_model_weights_hdf5(other, "w.h5")
     """
-    check_flags(by_name=by_name, skip_mismatch=skip_mismatch, reshape=reshape)
-    load_into(template_of(object), filepath, by_name, skip_mismatch, reshape)
+    check_flags(by_name=by_name, skip_mismatch=skip_mismatch, reshape=reshape, safe_mode=safe_mode)
+    load_into(template_of(object), filepath, by_name, skip_mismatch, reshape, safe_mode)
     return object
 
 

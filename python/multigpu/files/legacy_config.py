@@ -1,58 +1,50 @@
-"""A model out of the configuration in an HDF5 file: without code from the file, and no larger than its weights."""
+"""A model out of the configuration in an HDF5 file: no larger than its weights."""
 
 import json
 import math
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 # Keras has no public way to read such a configuration other than to let it read the file.
-from keras.src.legacy.saving import json_utils, saving_options, saving_utils
-from keras.src.saving.serialization_lib import SafeModeScope
+from keras.src.legacy.saving import saving_options, saving_utils
 
-CODE = {"Lambda", "__lambda__"}
+from multigpu.files.allowed_objects import callers_objects
+
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
 
 
-def model_from_legacy_config(
-    config: dict[str, Any], custom_objects: dict[str, Any] | None, safe_mode: bool, num_elements: int
-) -> keras.Model:
-    """Builds a model.
+def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -> keras.Model:
+    """Builds a model, of what the scopes around this allow.
 
     Args:
         config: the configuration of the model, as JSON has it.
-        custom_objects: classes and functions of the caller, by name.
-        safe_mode: whether to refuse a model that runs code from the file.
         num_elements: how many numbers the file has as weights. A model that wants more is not built: its configuration
-            may ask for any amount of memory.
-
-    Raises:
-        ValueError: the model cannot be built, is too large, or holds code.
+            may ask for any amount of memory. None if the file is trusted.
     """
-    if safe_mode and holds_code(config):
-        raise ValueError(
-            "Expected a model without code in its file. Received one with a Lambda layer, whose code would be run. If "
-            "you trust the file, pass `safe_mode=False`."
-        )
-    scopes = saving_options.keras_option_scope(use_legacy_config=True), SafeModeScope(safe_mode)
-    objects = keras.saving.custom_object_scope(custom_objects or {})
-    try:
-        with scopes[0], scopes[1], objects, _variables_of_at_most(num_elements + SPARE_ELEMENTS):
-            decoded = json_utils.decode(json.dumps(with_input_layers(config)))
-            return saving_utils.model_from_config(decoded, custom_objects=keras.saving.get_custom_objects())
-    except Exception as error:
-        raise ValueError(
-            f"Expected a model that Keras can build. Received one that it cannot: {error} Classes and functions of "
-            "your own are passed as `custom_objects={name: object}`."
-        ) from error
+    limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
+    with saving_options.keras_option_scope(use_legacy_config=True), limited:
+        decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
+        return saving_utils.model_from_config(decoded, custom_objects=callers_objects(None))
 
 
-def holds_code(config: Any) -> bool:
-    """Whether code would be read out of a configuration: that of a Lambda layer or a lambda function."""
-    if isinstance(config, dict):
-        return config.get("class_name") in CODE or any(map(holds_code, config.values()))
-    return isinstance(config, list) and any(map(holds_code, config))
+def _decoded(value: Mapping[str, Any]) -> Any:
+    """What JSON has no word for, as Keras wrote it."""
+    match value.get("class_name"):
+        case "__tuple__":
+            return tuple(value["items"])
+        case "TensorShape":
+            return value["items"]
+        case "__ellipsis__":
+            return ...
+        case "__bytes__" if "value" in value:
+            return value["value"].encode()
+        case "TypeSpec" | "CompositeTensor":
+            raise ValueError("it holds types of TensorFlow, which no layer of Keras 3 has.")
+    return value
 
 
 def with_input_layers(config: Any) -> Any:

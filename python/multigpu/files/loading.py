@@ -13,7 +13,7 @@ import numpy as np
 
 from multigpu.files.listed_weights import assign
 from multigpu.files.model_pairs import find_pairs, listed_group
-from multigpu.files.untrusted import MAX_UNFOLDING, SPARE_BYTES, clean_copy, refused
+from multigpu.files.untrusted import MAX_UNFOLDING, SPARE_BYTES, naming, opened, refused
 from multigpu.files.whole import expanded
 
 IN_ARCHIVE = "model.weights.h5"  # where a `.keras` file has its weights
@@ -25,37 +25,30 @@ def load_into(
     by_name: bool = False,
     skip_mismatch: bool = False,
     reshape: bool = False,
+    safe_mode: bool = True,
     **kwargs: Any,
 ) -> None:
     """Reads weights of any format that Keras has, told by what is in the file, not by its name."""
     path = expanded(filepath)
-    if path.is_file() and zipfile.is_zipfile(path):
-        with _weights_in_archive(path) as inner:
-            _load_hdf5(template, inner, path, by_name, skip_mismatch, reshape, kwargs)
-    elif path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or not of this machine
-        with unchanged_on_error(template):
-            keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
-    else:
-        _load_hdf5(template, path, path, by_name, skip_mismatch, reshape, kwargs)
-
-
-def _load_hdf5(
-    template: keras.Model,
-    path: Path,
-    shown: Path,
-    by_name: bool,
-    skip_mismatch: bool,
-    reshape: bool,
-    kwargs: dict[str, Any],
-) -> None:
-    with clean_copy(path, "copy.weights.h5") as file:
-        group = listed_group(file)
-        if group is not None:
-            assign(find_pairs(group, template, shown, by_name, skip_mismatch, reshape))
-        elif by_name:
-            raise refused(shown, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`.")
-        else:
-            _load_unlisted(template, file, shown, skip_mismatch, kwargs)
+    with naming(filepath):
+        if path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or not of this machine
+            with unchanged_on_error(template):
+                keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
+            return
+        archived = path.is_file() and zipfile.is_zipfile(path)
+        with (
+            _weights_in_archive(path) if archived else contextlib.nullcontext(path) as inner,
+            opened(inner, safe_mode, "copy.weights.h5") as file,
+        ):
+            group = listed_group(file)
+            if group is not None:
+                assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape))
+            elif by_name:
+                raise refused(
+                    path, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`."
+                )
+            else:
+                _load_unlisted(template, file, path, skip_mismatch, kwargs)
 
 
 def _load_unlisted(
@@ -69,8 +62,8 @@ def _load_unlisted(
     if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
         optimizer.build(template.trainable_variables)
     try:
-        with unchanged_on_error(template):
-            keras.Model.load_weights(template, file.filename, skip_mismatch=skip_mismatch, **kwargs)
+        with unchanged_on_error(template), _named_as_weights(file.filename) as path:
+            keras.Model.load_weights(template, path, skip_mismatch=skip_mismatch, **kwargs)
     except (ValueError, KeyError) as error:
         raise ValueError(
             f"Expected weights that fit the model. Received: {str(shown)!r}, with others. Load it into a model of the "
@@ -92,12 +85,31 @@ def unchanged_on_error(model: keras.Model) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _named_as_weights(path: str) -> Iterator[str]:
+    """A path of a file that ends as Keras expects it."""
+    if path.endswith(".weights.h5"):
+        yield path
+        return
+    with TemporaryDirectory(prefix="multigpu-") as folder:
+        link = Path(folder) / "link.weights.h5"
+        link.symlink_to(Path(path).resolve())
+        yield str(link)
+
+
+@contextlib.contextmanager
 def _weights_in_archive(path: Path) -> Iterator[Path]:
     """The weights of a `.keras` file, as a file of their own."""
+    with TemporaryDirectory(prefix="multigpu-") as folder:
+        yield _extracted(path, folder)
+
+
+def _extracted(path: Path, folder: str) -> Path:
     try:
-        with zipfile.ZipFile(path) as archive, TemporaryDirectory(prefix="multigpu-") as folder:
-            if archive.getinfo(IN_ARCHIVE).file_size > MAX_UNFOLDING * path.stat().st_size + SPARE_BYTES:
-                raise refused(path, "a zip archive that unfolds to many times its size", "Ask for a plain file.")
-            yield Path(archive.extract(IN_ARCHIVE, folder))
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise refused(path, f"a damaged `.keras` file: {error}", "Use another copy of it.") from error
+        with zipfile.ZipFile(path) as archive:
+            too_large = archive.getinfo(IN_ARCHIVE).file_size > MAX_UNFOLDING * path.stat().st_size + SPARE_BYTES
+            if not too_large:
+                return Path(archive.extract(IN_ARCHIVE, folder))
+    except Exception as error:  # encrypted, cut, compressed in an unknown way: each has an error of its own
+        what = f"a damaged or encrypted `.keras` file ({type(error).__name__}: {error})"
+        raise refused(path, what, "Use another copy of it.") from error
+    raise refused(path, "a zip archive that unfolds to many times its size", "Ask for a plain file.")

@@ -49,10 +49,19 @@ def _restored(config: Any, module: Any) -> Any:
         return _known(config, module)
     if isinstance(config, dict) and "class_name" in config:
         restored = _of_keras_3(config)
-        return _known(restored, module) if isinstance(restored, str) else module.deserialize(restored)
+        made = restored if isinstance(restored, str) else module.deserialize(restored)
+        if not isinstance(made, str):
+            return _checked(made)
+        return _known(made, module)  # Keras gives a name back that it does not know
     if isinstance(config, dict):
         return {name: _restored(each, module) for name, each in config.items()}
     return [_restored(each, module) for each in config] if isinstance(config, list | tuple) else config
+
+
+def _checked(made: Any) -> Any:
+    if not callable(made):
+        raise ValueError(f"{made!r} is no loss or metric.")
+    return made
 
 
 def _known(name: str, module: Any) -> Any:
@@ -74,7 +83,15 @@ def _of_keras_3(config: dict[str, Any]) -> Any:
 
 
 def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
-    """The optimizer. Keras 2 put a word before its class, and wrote arguments that Keras 3 does not know."""
+    """The optimizer."""
+    made = _made_optimizer(config)
+    if not isinstance(made, keras.Optimizer):
+        raise ValueError(f"{made!r} is no optimizer.")
+    return made
+
+
+def _made_optimizer(config: dict[str, Any]) -> Any:
+    """What a configuration makes. Keras 2 put a word before the class, and wrote arguments that Keras 3 has not."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
     known = getattr(keras.optimizers, name, None)
     if not inspect.isclass(known) or not isinstance(config.get("config"), dict):

@@ -4,25 +4,35 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
+import tensorflow as tf
 
 from multigpu.files import checked_copy
 from multigpu.files.whole import expanded
 
+if TYPE_CHECKING:
+    from multigpu.files.trial import Trial
+
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 MAX_UNFOLDING, SPARE_BYTES = 10, 64 << 20  # compressed weights are at most so many times the size of their file
+TRIAL = {"stage": "trial"}  # what the process says before it builds a model
 
 
 class RefusedFile(OSError, ValueError):  # noqa: N818 (what is refused is the file)
     """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs."""
+
+
+class NoReader(RuntimeError):  # noqa: N818 (it is missing)
+    """No process could be started to read a file."""
 
 
 def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
@@ -31,22 +41,53 @@ def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 
 
 
 @contextlib.contextmanager
-def clean_copy(filepath: Any, name: str = "copy.h5") -> Iterator[h5py.File]:
-    """A copy of an HDF5 file that holds only groups, arrays of numbers, and text; gone afterwards.
+def naming(filepath: Any) -> Iterator[None]:
+    """Has all that is wrong with a file end in a ValueError or OSError that names it."""
+    path = str(filepath)
+    try:
+        yield
+    except (MemoryError, NoReader, Warning, tf.errors.ResourceExhaustedError):
+        raise  # not of the file
+    except Exception as error:
+        if isinstance(error, ValueError | OSError) and path in str(error):
+            raise
+        if isinstance(error, ValueError):
+            raise type(error)(f"{error} The file is {path!r}.") from error
+        what = f"which cannot be read ({type(error).__name__}: {error})"
+        raise refused(path, what, "Use another copy of it.") from error
+
+
+@contextlib.contextmanager
+def opened(
+    filepath: Any, safe_mode: bool = True, name: str = "copy.h5", trial: "Trial | None" = None
+) -> Iterator[h5py.File]:
+    """An HDF5 file: itself if it is trusted, or else a copy that holds only groups, arrays of numbers, and text.
 
     The copy is made in the folder for temporary files (`TMPDIR`), at about the size of the file, by a process with
-    limits of time and memory: opening a damaged or hostile HDF5 file can crash the process that does it.
+    limits of time and memory: opening a damaged or hostile HDF5 file can crash the process that does it. It is gone
+    afterwards.
+
+    Args:
+        filepath: the file.
+        safe_mode: whether it may be hostile.
+        name: of the copy.
+        trial: how that process builds the model in the file, to see that it can be built.
 
     Raises:
         FileNotFoundError: there is no such file.
-        RefusedFile: it is empty, damaged, no HDF5 file, or holds links, values kept elsewhere, or arrays that unfold
-            to many times its size. It is an OSError, as h5py would raise, and a ValueError.
+        RefusedFile: it is empty, damaged, no HDF5 file, or, in safe mode, holds links, values kept elsewhere, arrays
+            that unfold to many times its size, or a model that cannot be built. It is an OSError, as h5py would raise,
+            and a ValueError.
     """
     source = expanded(filepath)
     check_kind(source)
+    if not safe_mode:
+        with h5py.File(source, "r") as file:
+            yield file
+        return
     with tempfile.TemporaryDirectory(prefix="multigpu-") as folder:
         target = Path(folder) / name
-        _copy(source, target)
+        _copy(source, target, trial)
         with h5py.File(target, "r") as copy:
             yield copy
 
@@ -67,12 +108,14 @@ def check_kind(source: Path) -> None:
         raise refused(source, f"which begins with {start!r}", "It is of another kind, or damaged: use another copy.")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
     order = {
         "source": str(source.resolve()),
         "target": str(target),
         "budget": MAX_UNFOLDING * source.stat().st_size + SPARE_BYTES,
         "path": sys.path,
+        "package": str(Path(__file__).parents[1]),
+        "trial": trial and trial._asdict(),
     }
     done = subprocess.run(
         [sys.executable, "-I", checked_copy.__file__, json.dumps(order)],
@@ -80,20 +123,53 @@ def _copy(source: Path, target: Path) -> None:
         capture_output=True,
         check=False,
     )
-    if done.returncode == 0 and target.exists():
+    answers = _answers(done)
+    if done.returncode == 0 and answers and target.exists():
         return
-    another = "Use another copy of it."
+    if trial is not None and answers[:1] == [TRIAL]:
+        raise _failed_trial(source, trial, done, answers[1:])
     if done.returncode == -signal.SIGPROF:
-        raise refused(source, "which is damaged: reading it takes too long", another)
+        remedy = "Use another copy of it, or pass `safe_mode=False` if you trust it."
+        raise refused(source, "which is damaged: reading it takes too long", remedy)
     if done.returncode < 0:
-        raise refused(source, f"which is damaged: the HDF5 library crashes on it ({-done.returncode})", another)
+        what = f"which is damaged: the HDF5 library crashes on it ({-done.returncode})"
+        raise refused(source, what, "Use another copy of it.")
+    if not answers:
+        raise _no_reader(done)
+    if "damaged" in answers[0]:
+        raise refused(source, f"which is damaged: {answers[0]['damaged']}", "Use another copy of it.")
+    raise refused(source, f"in which {answers[0]['refused']}", "Ask whoever made it for a plain file.")
+
+
+def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+    """What a process has said, line by line; nothing if it is another program."""
     try:
-        answer = json.loads(done.stdout)
-    except ValueError as error:
-        raise RuntimeError(
-            "Expected Python to start a process of its own, to read the file in. "
-            f"Received from {sys.executable!r}: {done.stderr.decode(errors='replace')[-500:]}"
-        ) from error
-    if "damaged" in answer:
-        raise refused(source, f"which is damaged: {answer['damaged']}", another)
-    raise refused(source, f"in which {answer['refused']}", "Ask whoever made it for a plain file.")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+    except ValueError:
+        return []
+
+
+def _failed_trial(
+    source: Path, trial: "Trial", done: subprocess.CompletedProcess[bytes], answers: list[dict[str, Any]]
+) -> Exception:
+    """The error for a model that was not built in its limits."""
+    trust = "or `safe_mode=False` if you trust the file"
+    if done.returncode == -signal.SIGPROF:
+        what = f"whose model takes more than {trial.max_seconds:g} s of processor time to build"
+        return refused(source, what, f"Pass a larger `max_seconds`, {trust}.")
+    if answers and "unbuildable" in answers[0]:
+        return RefusedFile(answers[0]["unbuildable"])
+    if not answers and done.returncode > 0:
+        return _no_reader(done)
+    what = f"whose model takes more than {trial.max_gigabytes:g} GB of memory to build"
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard != resource.RLIM_INFINITY:
+        what += f", or than the {hard / 1e9:.3g} GB that this process is limited to (`ulimit -v`)"
+    return refused(source, what, f"Pass a larger `max_gigabytes`, {trust}.")
+
+
+def _no_reader(done: subprocess.CompletedProcess[bytes]) -> NoReader:
+    return NoReader(
+        "Expected Python to start a process of its own, to read the file in. "
+        f"Received from {sys.executable!r}: {done.stderr.decode(errors='replace')[-500:]}"
+    )

@@ -1,0 +1,124 @@
+"""What a configuration in a file may name: parts of models of Keras, and what the caller has registered or passed."""
+
+import contextlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+# Keras finds what a name means in two functions, and has no public way to be asked what may be made of it.
+from keras.src import api_export
+from keras.src.saving import object_registration, serialization_lib
+from keras.src.saving.keras_saveable import KerasSaveable
+
+WITH_CODE = (keras.layers.Lambda, keras.layers.TFSMLayer, keras.layers.TorchModuleWrapper)
+CLASSES = (
+    KerasSaveable,  # layers, models, operations, losses, metrics, optimizers, quantizers, features
+    *(keras.optimizers.schedules.LearningRateSchedule, keras.optimizers.OptimizerMap, keras.random.SeedGenerator),
+    *(keras.initializers.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint, keras.DTypePolicy),
+    *(keras.quantizers.QuantizationConfig, keras.distillation.DistillationLoss),
+)
+MODULES_OF_FUNCTIONS = (keras.activations, keras.losses, keras.metrics)
+MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are no activation, loss or metric
+ONE_AT_A_TIME = threading.RLock()
+
+
+class CodeInFile(ValueError):  # noqa: N818 (it is what was found)
+    """A file has code in it that would be run."""
+
+
+def is_allowed(found: Any) -> bool:
+    """Whether it is a part of a model: a class or function of Keras that does nothing but compute."""
+    if isinstance(found, type):
+        return issubclass(found, CLASSES) and found.__module__.startswith("keras.")
+    return any(
+        found is function
+        for module in MODULES_OF_FUNCTIONS
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if name not in MAKERS
+    )
+
+
+@contextlib.contextmanager
+def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
+    """Lets configurations name, in this thread, only what a model is made of.
+
+    What counts is the object that Keras finds, not how it is spelled: nothing else is made or called, and no module is
+    imported.
+
+    Args:
+        check: called for each name; it may raise an error to end this.
+
+    Raises:
+        CodeInFile: within, where a layer such as Lambda is named.
+        ValueError: within, where anything else is named.
+    """
+    thread = threading.get_ident()
+    find, find_registered = serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object
+
+    def checked_find(name: Any, registered_name: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return find(name, registered_name, module, *args, **kwargs)
+        check()
+        _check_texts(name, registered_name, module)
+        _check_import(name, module)
+        found = find(name, registered_name, module, *args, **kwargs)
+        if not is_allowed(found) and not _is_the_callers(found, kwargs.get("custom_objects")):
+            raise ValueError(f"{name!r} of {module!r} is no part of a model.")
+        return _without_code(found)
+
+    def checked_find_registered(name: Any, custom_objects: Any = None, module_objects: Any = None) -> Any:
+        if threading.get_ident() != thread:
+            return find_registered(name, custom_objects, module_objects)
+        check()
+        _check_texts(name)
+        found = find_registered(name, custom_objects, module_objects)
+        if found is None or not (is_allowed(found) or _is_the_callers(found, custom_objects)):
+            return None  # a text, such as "add", may happen to be the name of a function: it stays a text
+        return _without_code(found)
+
+    with ONE_AT_A_TIME:
+        serialization_lib._retrieve_class_or_fn = checked_find
+        object_registration.get_registered_object = checked_find_registered
+        try:
+            yield
+        finally:
+            serialization_lib._retrieve_class_or_fn = find
+            object_registration.get_registered_object = find_registered
+
+
+def _check_texts(*names: Any) -> None:
+    for name in names:
+        if name is not None and not isinstance(name, str):
+            raise ValueError(f"a name is {name!r}, which is no text.")
+
+
+def _check_import(name: str, module: str | None) -> None:
+    """Refuses what Keras would import to look into it."""
+    if module is None or module in sys.modules or not module.startswith("keras"):
+        return
+    if api_export.get_symbol_from_name(f"{module}.{name}") is None:
+        raise ValueError(f"{name!r} is of {module!r}, which is not imported.")
+
+
+def _is_the_callers(found: Any, custom_objects: Any) -> bool:
+    """Whether an object was passed or registered."""
+    return any(found is each for each in callers_objects(custom_objects).values())
+
+
+def callers_objects(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
+    """What the caller has passed, here or in a scope, or registered, by name."""
+    scope = object_registration.global_state.get_global_attribute("custom_objects_scope_dict", {})
+    return {**keras.saving.get_custom_objects(), **scope, **(custom_objects or {})}
+
+
+def _without_code(found: Any) -> Any:
+    if isinstance(found, type) and issubclass(found, WITH_CODE):
+        raise CodeInFile(
+            f"Expected a model without code in its file. Received one with a {found.__name__} layer, whose code would "
+            "be run. If you trust the file, pass `safe_mode=False`."
+        )
+    return found
