@@ -77,7 +77,8 @@ test_that("tasks of SLURM join where they ask to, before another package builds 
 test_that("tasks of SLURM that do not join train apart, and say so in one line", {
   apart <- c("multigpu::simulate_gpus(2)", sub("gpus = 1", "gpus = 2", head(built_by_another, -1), fixed = TRUE))
   lines <- run_two_workers(apart, by_slurm = TRUE, expected = "^multigpu: this is one of 2 tasks")
-  expect_match(lines, "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'", fixed = TRUE)
+  cure <- "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'"
+  expect_match(lines, cure, fixed = TRUE)
 })
 
 resolver_of <- function(...) {
