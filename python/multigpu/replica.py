@@ -91,13 +91,12 @@ class Replica:
         slices = restore_composites(self._batch.tensors, list(components))
         run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
         outputs, scope, calls = run(slices)
-        if not (self._alone or tf.executing_eagerly()):
-            given = flatten_composites([x for x in keras.tree.flatten(outputs) if tf.is_tensor(x)])
-            check_rows_apart(given, components, calls, self._batch.training)
         self.whole_batch = WholeBatch(calls) if self._alone else self._left_over(calls, scope, slices, run)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.whole_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.whole_batch.losses]
         self.layout = Layout(outputs, self.whole_batch.tensors, len(losses), count_rows(slices[:1]))
+        if not (self._alone or tf.executing_eagerly()):
+            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self._batch.training)
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
         values = [scope.value_now(variable) for variable in self._assigned]
         return [*flatten_composites(self.layout.with_rows), *losses, *values]
