@@ -90,19 +90,27 @@ TEXT = {"'x'", "'2'", "long text"}
 UNBUILT = "a model that is not built"
 CUSTOM = {"None", "{}", "{'a': 1}", "a configuration"}
 SAVED = {"'x'", "'2'"}
+LIMIT = {"1", "2147483648", "1180591620717411303424", "0.5", "2.0", "inf", "a number of numpy"}
 
 MEANT = {  # function → its arguments → the values that mean something
     "available_gpus": {},
     "bring_home": {"model": {UNBUILT}, "device": {"None"}},
-    "clean_parallel_hdf5": {"filepath": SAVED, "to": SAVED, "custom_objects": CUSTOM, "overwrite": FLAG},
+    "clean_parallel_hdf5": {
+        **{"filepath": SAVED, "to": SAVED, "custom_objects": CUSTOM, "overwrite": FLAG, "safe_mode": FLAG},
+        **{"max_seconds": LIMIT, "max_gigabytes": LIMIT},
+    },
     "estimate": {
         **{"model": set(), "gpus": {"None", "1"}, "batch_size": {"1"}, "optimizer": {"None"}},
         **{"cpu_merge": FLAG, "cpu_relocation": FLAG},
     },
     "join_cluster": {"resolver": {"None"}},
-    "load_model_hdf5": {"filepath": SAVED, "custom_objects": CUSTOM, "compile": FLAG, "safe_mode": FLAG},
+    "load_model_hdf5": {
+        **{"filepath": SAVED, "custom_objects": CUSTOM, "compile": FLAG, "safe_mode": FLAG},
+        **{"max_seconds": LIMIT, "max_gigabytes": LIMIT},
+    },
     "load_model_weights_hdf5": {
-        **{"object": {UNBUILT}, "filepath": SAVED, "by_name": FLAG, "skip_mismatch": FLAG, "reshape": FLAG}
+        **{"object": {UNBUILT}, "filepath": SAVED, "by_name": FLAG, "skip_mismatch": FLAG, "reshape": FLAG},
+        "safe_mode": FLAG,
     },
     "measure": {**{"parallel": set(), "x": set(), "y": {"None"}, "batch_size": {"1"}, "steps": {"1"}, "verbose": FLAG}},
     "multi_gpu_model": {"model": set(), "gpus": {"None"}, "cpu_merge": FLAG, "cpu_relocation": FLAG},
@@ -117,7 +125,10 @@ MEANT = {  # function → its arguments → the values that mean something
     "run": {"code": {*TEXT, "''"}},
     "load_ipython_extension": {"shell": set()},
 }
-SLOW = {"measure": {"y", "batch_size", "steps", "verbose"}}  # what is meant takes real steps: test_measure.py
+SLOW = {
+    "measure": {"y", "batch_size", "steps", "verbose"},  # what is meant takes real steps: test_measure.py
+    "load_model_hdf5": {"max_seconds", "max_gigabytes"},  # which a model may exceed: test_hostile_models.py
+}
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +206,7 @@ def is_clear(error, name):
     return (isinstance(error, ValueError | TypeError) and name in str(error)) or isinstance(error, OSError)
 
 
-@pytest.mark.usefixtures("_not_for_ever")
+@pytest.mark.usefixtures("_not_for_ever", "forked")
 @pytest.mark.parametrize(
     ("function", "argument"), [(name, argument) for name, arguments in MEANT.items() for argument in arguments]
 )
@@ -214,7 +225,7 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_argument(function, argument
 ELSEWHERE = {"call", "run", "join_cluster", "simulate_gpus", "clean_parallel_hdf5"}  # need R, workers, a fresh process
 
 
-@pytest.mark.usefixtures("_not_for_ever")
+@pytest.mark.usefixtures("_not_for_ever", "forked")
 @pytest.mark.parametrize("function", sorted(set(MEANT) - ELSEWHERE))
 def test_a_value_with_a_meaning_is_taken(function, calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -80,6 +80,7 @@ def load_model_hdf5(
         True
         >>> model = multigpu.load_model_hdf5("model.h5")
     """
+    check_path("filepath", filepath)
     check_flags(compile=compile, safe_mode=safe_mode)
     check_custom_objects(custom_objects)
     return read_model(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)

@@ -11,6 +11,7 @@ import h5py
 import keras
 import tensorflow as tf
 
+from multigpu.arguments import shown
 from multigpu.files.allowed_objects import callers_objects
 from multigpu.files.building import OUT_OF_LIMITS, build, configurations, safely
 from multigpu.files.checked_copy import allow, limit_memory
@@ -46,7 +47,7 @@ class Trial(NamedTuple):
         """
         for name, limit in (("max_seconds", max_seconds), ("max_gigabytes", max_gigabytes)):
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-                raise ValueError(f"Expected `{name}` to be a positive number. Received: {name}={limit!r}.")
+                raise ValueError(f"Expected `{name}` to be a positive number. Received: {name}={shown(limit)}.")
         names = {str(name): kind_of(each) for name, each in callers_objects(custom_objects).items()}
         config = keras.config
         settings = {"floatx": config.floatx(), "image_data_format": config.image_data_format()}
