@@ -69,7 +69,7 @@ $(PLOTS_READY): $(READY)
 	touch $@
 
 # the one that fits this R; without its C part, which needs a compiler
-RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import missing; print(missing.rpy2_for(missing.version_of_r()))')
+RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import requirements as r; print(r.rpy2_for(r.version_of_r()))')
 $(RPY2_READY): $(READY) | r-packages
 	RPY2_CFFI_MODE=ABI $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[r]' "$(RPY2)" 'numpy<2'
 	touch $@

@@ -1,4 +1,4 @@
-# What crosses between Python and R, in R's half of it. Python's half is `multigpu.embedded_r.crossing`.
+# What crosses between Python and R, in R's half of it. Python's half is `multigpu.embedded_r.conversion`.
 
 as_r <- function(x) {
   switch(crossing()$kind_of(x),

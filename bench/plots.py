@@ -64,7 +64,7 @@ def first_step(rows: list[dict]) -> plt.Figure:
     return figure
 
 
-def parcels(rows: list[dict]) -> plt.Figure:
+def buckets(rows: list[dict]) -> plt.Figure:
     """Xception with 8 replicas: fewer, larger parcels, and what a step takes with them."""
     of_xception = [row for row in rows if row["work"] == "Xception" and row["way"] == "multigpu"]
     sizes = sorted(of_xception, key=lambda row: -row["transfers"])
@@ -108,7 +108,7 @@ def _parcel_name(row: dict) -> str:
 PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
     "step_time": step_time,
     "first_step": first_step,
-    "transfers": parcels,
+    "transfers": buckets,
     "minigooglenet": minigooglenet,
 }
 

@@ -27,10 +27,10 @@ import keras
 import tensorflow as tf
 
 import multigpu
+from multigpu.cli.launch import local_configs
 from multigpu.cluster.collective import Group
-from multigpu.cluster.description import Cluster
-from multigpu.cluster.launch import local_configs
-from multigpu.cluster.start import joined
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.join import joined
 from process import in_own_process, markdown
 from works import WORKS
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import keras
 
 import multigpu
-from multigpu import parcels
+from multigpu.weights import buckets as buckets
 from process import in_own_process, markdown, run_script
 from ways import make
 from works import WORKS
@@ -29,14 +29,14 @@ algorithm moves weights only, since all its gradients are computed on one device
 
 
 def measure(
-    work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = parcels.PARCELS
+    work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = buckets.PARCELS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
     from crossings import crossings  # of the tests, which `process` puts on the path
     from executed import executed
 
     multigpu.simulate_gpus(num_replicas)
-    parcels.PARCELS = num_parcels
+    buckets.PARCELS = num_parcels
     model = make(way, WORKS[work], keras.optimizers.Adam)
     batches = WORKS[work].batches(1)
     begin = time.perf_counter()
@@ -75,7 +75,7 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    shipped = {"parcel": "as shipped", "size": _size(parcels.PARCELS)}
+    shipped = {"parcel": "as shipped", "size": _size(buckets.PARCELS)}
     for work, num_replicas in CASES:
         for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
             counted = in_own_process(__file__, work=work, num_replicas=num_replicas, way=way)

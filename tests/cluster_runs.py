@@ -17,9 +17,10 @@ import tensorflow as tf
 from equality import dense_model, random_rows
 
 import multigpu
-from multigpu import fed_batches, multi_gpu_model
-from multigpu.cluster.description import Cluster
-from multigpu.cluster.sharded import sharded
+from multigpu import multi_gpu_model
+from multigpu.batches import main_thread_generator as fed_batches
+from multigpu.cluster.config import Cluster
+from multigpu.multi_worker.auto_shard import sharded
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
 SHARES = [(0, 20), (20, 25)]  # of the rows, where each worker has its own: 5 batches of 4 rows, and 2 of 4 and 1

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from multigpu.files import checked_copy
+from multigpu.saving import sandboxed_copy as checked_copy
 
 FORKING = """
 import importlib.util, json, os, sys, types
@@ -24,7 +24,7 @@ spec.loader.exec_module(module)
 if len(sys.argv) > 2:  # for models too
     sys.modules["multigpu"] = package = types.ModuleType("multigpu")
     package.__path__ = [sys.argv[2]]
-    import multigpu.files.trial
+    import multigpu.saving.sandboxed_build
 for line in sys.stdin:
     out, into = os.pipe()
     child = os.fork()

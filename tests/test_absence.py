@@ -6,8 +6,10 @@ import time
 import pytest
 import tensorflow as tf
 
-from multigpu.cluster import absence, lost
-from multigpu.cluster.description import Cluster
+from multigpu.cluster import failures as lost
+from multigpu.cluster import peer_status
+from multigpu.cluster import rendezvous as absence
+from multigpu.cluster.config import Cluster
 
 CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_seconds=60.0)
 
@@ -15,7 +17,7 @@ CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_se
 @pytest.fixture
 def asked():
     """What this worker tells of itself."""
-    return lambda: absence.absence(absence.state_of(absence.record()).numpy(), seconds=-1)
+    return lambda: peer_status.absence(absence.state_of(absence.record()).numpy(), seconds=-1)
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def met(during=lambda: None):
         during()
         return 2 * x
 
-    return absence.meet(tf.constant(3.0), summed)
+    return absence.barrier_sum(tf.constant(3.0), summed)
 
 
 def test_seconds_count_from_the_last_meeting(asked, later):
@@ -71,7 +73,7 @@ def test_a_meeting_in_a_function_begins_when_its_input_is_known():
 
     @tf.function
     def step():
-        return absence.meet(tf.py_function(slow, [], tf.float32), summed)
+        return absence.barrier_sum(tf.py_function(slow, [], tf.float32), summed)
 
     assert step() == 4
     assert absence.seconds_waiting() == 0
@@ -100,30 +102,30 @@ def worker():
 
 def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, later):
     cluster, record = worker
-    assert absence.absent(cluster, seconds=30) == {}
+    assert peer_status.absent(cluster, seconds=30) == {}
 
     def during():
         later(70)
-        assert absence.absent(cluster, seconds=30) == {1: "has made no parallel model yet"}
+        assert peer_status.absent(cluster, seconds=30) == {1: "has made no parallel model yet"}
 
     met(during)
     record(0.0, 40.0, 0.0)
-    assert absence.absent(cluster, seconds=30) == {1: "does something else, for 40 seconds now"}
-    assert absence.absent(cluster, seconds=50) == {}
+    assert peer_status.absent(cluster, seconds=30) == {1: "does something else, for 40 seconds now"}
+    assert peer_status.absent(cluster, seconds=50) == {}
     record(0.0, 40.0, 1.0)
-    assert absence.absent(cluster, seconds=30) == {
+    assert peer_status.absent(cluster, seconds=30) == {
         1: "waits for its data, or is in the midst of a step, for 40 seconds now"
     }
     record(1.0, 40.0, 1.0)
-    assert absence.absent(cluster, seconds=30) == {}
+    assert peer_status.absent(cluster, seconds=30) == {}
 
 
 def test_nothing_is_known_of_a_worker_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(absence, "PATIENCE", 0.2)
+    monkeypatch.setattr(peer_status, "PATIENCE", 0.2)
     cluster = Cluster(
         ("/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"), ("localhost:1", "localhost:1"), 0
     )
-    assert absence.absent(cluster, seconds=-1) == {}
+    assert peer_status.absent(cluster, seconds=-1) == {}
 
 
 def test_telling_takes_no_thread_and_no_port():
@@ -143,7 +145,7 @@ def test_telling_takes_no_thread_and_no_port():
 )
 def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(monkeypatch, size, expected):
     cluster = Cluster(("task",) * size, tuple(f"b:{n}" for n in range(size)), 0, arrive_seconds=60.0)
-    monkeypatch.setattr(absence, "_asked", lambda *_: None)
+    monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda *_: False)
     error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
     with pytest.raises(lost.WorkerLostError, match=expected), lost.named(cluster):
@@ -161,7 +163,7 @@ def wait_in_vain(later):
 
 
 def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeypatch, later):
-    monkeypatch.setattr(absence, "_asked", lambda *_: None)
+    monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda *_: True)
 
     expected = "Received: no answer from worker 1 at localhost:2223\\. Restart"
@@ -172,7 +174,7 @@ def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeyp
 def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
     """Another one was the first to end, and does not answer any more; of the late one nothing is known."""
     cluster = Cluster(("task",) * 3, tuple(f"b:{n}" for n in range(3)), 0, arrive_seconds=60.0)
-    monkeypatch.setattr(absence, "_asked", lambda *_: None)
+    monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
     monkeypatch.setattr(lost, "_is_lost", lambda number, _: number == 1)
 
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"

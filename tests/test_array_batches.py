@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu import array_batches
-from multigpu.array_batches import Rows, batches, take_rows
+from multigpu import r_interface
+from multigpu.batches import array_source as array_batches
+from multigpu.batches import fit_arguments
+from multigpu.batches.array_source import ArrayOwner, batches, take_rows
 
 
 @pytest.fixture(autouse=True)
 def every_array_is_large(monkeypatch):
-    monkeypatch.setattr(array_batches, "LARGE", 1)
+    monkeypatch.setattr(fit_arguments, "LARGE", 1)
 
 
 def arrays(rows=103):
@@ -36,7 +38,7 @@ def trained(fit, build=one_layer_model, **arguments):
 
 
 def assert_as_in_keras(build=one_layer_model, **arguments):
-    history, weights = trained(array_batches.fit, build, **arguments)
+    history, weights = trained(r_interface.fit, build, **arguments)
     history_of_keras, weights_of_keras = trained(lambda model, **rest: model.fit(**rest), build, **arguments)
     assert history == history_of_keras
     for ours, theirs in zip(weights, weights_of_keras, strict=True):
@@ -102,32 +104,32 @@ def test_a_parallel_model_trains_on_cut_arrays_as_its_template_does():
     def parallel():
         return multigpu.multi_gpu_model(one_layer_model(), gpus=4)
 
-    _, weights = trained(array_batches.fit, parallel, **arrays())
+    _, weights = trained(r_interface.fit, parallel, **arrays())
     _, plain = trained(lambda model, **rest: model.fit(**rest), **arrays())
     np.testing.assert_allclose(weights[0], plain[0], rtol=1e-5)  # sums of four slices are rounded in another order
 
 
 def test_evaluate_and_predict_are_those_of_keras():
     model, data = one_layer_model(), arrays()
-    assert array_batches.evaluate(model, **data, verbose=0) == model.evaluate(**data, verbose=0)
-    predicted = array_batches.predict(model, x=data["x"], batch_size=10, verbose=0)
+    assert r_interface.evaluate(model, **data, verbose=0) == model.evaluate(**data, verbose=0)
+    predicted = r_interface.predict(model, x=data["x"], batch_size=10, verbose=0)
     np.testing.assert_array_equal(predicted, model.predict(data["x"], batch_size=10, verbose=0))
 
 
 def test_what_keras_refuses_is_still_refused_by_keras():
     model, data = one_layer_model(), arrays()
     with pytest.raises(ValueError, match="cardinality"):
-        array_batches.fit(model, x=data["x"], y=data["y"][:5])
+        r_interface.fit(model, x=data["x"], y=data["y"][:5])
     with pytest.raises(ValueError, match="not sufficient to split"):
-        array_batches.fit(model, x=data["x"][:1], y=data["y"][:1], validation_split=0.5)
+        r_interface.fit(model, x=data["x"][:1], y=data["y"][:1], validation_split=0.5)
     with pytest.raises(ValueError, match=r"sample_weight. at the same time"):
-        array_batches.fit(model, **data, class_weight={0: 2.0})
+        r_interface.fit(model, **data, class_weight={0: 2.0})
 
 
 def test_small_arrays_are_left_to_keras(monkeypatch):
-    monkeypatch.setattr(array_batches, "LARGE", 2**26)
-    monkeypatch.setattr(array_batches, "batches", None)
-    trained(array_batches.fit, **arrays())
+    monkeypatch.setattr(fit_arguments, "LARGE", 2**26)
+    monkeypatch.setattr(fit_arguments, "batches", None)
+    trained(r_interface.fit, **arrays())
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -155,7 +157,7 @@ def test_released_rows_refer_to_no_array_once_cuts_under_way_have_ended(monkeypa
         return array[indices]
 
     monkeypatch.setattr(array_batches, "take_rows", slow)
-    rows = Rows([np.arange(3)])
+    rows = ArrayOwner([np.arange(3)])
     taken = []
     cutting = threading.Thread(target=lambda: taken.append(rows.take(np.array([0]))))
     cutting.start()
@@ -177,13 +179,13 @@ def test_an_interrupted_fit_releases_its_arrays():
         def on_train_batch_end(self, batch, logs=None):
             raise KeyboardInterrupt
 
-    original = Rows.release
-    Rows.release = lambda rows: (released.append(rows), original(rows))
+    original = ArrayOwner.release
+    ArrayOwner.release = lambda rows: (released.append(rows), original(rows))
     try:
         with pytest.raises(KeyboardInterrupt):
-            array_batches.fit(one_layer_model(), **arrays(), callbacks=[Interrupt()], verbose=0)
+            r_interface.fit(one_layer_model(), **arrays(), callbacks=[Interrupt()], verbose=0)
     finally:
-        Rows.release = original
+        ArrayOwner.release = original
     assert len(released) == 1
 
 

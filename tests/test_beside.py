@@ -9,9 +9,9 @@ from pathlib import Path
 import h5py
 import pytest
 
-from multigpu.files import beside
-from multigpu.files.beside import folder_beside
-from multigpu.files.whole import write_whole
+from multigpu.saving import temporary_folder as beside
+from multigpu.saving.atomic_write import atomic_write
+from multigpu.saving.temporary_folder import folder_beside
 
 BESIDE = f"""
 import importlib.util, os, sys
@@ -48,7 +48,7 @@ def start(code, folder):
 
 
 def save(folder):
-    write_whole(folder / "model.h5", lambda path: path.write_text("new"))
+    atomic_write(folder / "model.h5", lambda path: path.write_text("new"))
 
 
 def beginnings(folder):
@@ -80,7 +80,7 @@ def test_a_save_inside_of_a_save_does_not_take_it_for_a_leftover(tmp_path):
         path.write_text("outer")
         save(tmp_path)
 
-    write_whole(tmp_path / "other.h5", write)
+    atomic_write(tmp_path / "other.h5", write)
     assert (tmp_path / "other.h5").read_text() == "outer"
     assert beginnings(tmp_path) == ["model.h5", "other.h5"]
 
@@ -165,7 +165,7 @@ def test_a_file_can_be_read_as_soon_as_it_has_its_name(tmp_path, monkeypatch):
             read.append(int(file["a"][()]))
 
     monkeypatch.setattr(os, "replace", rename_and_read)
-    write_whole(tmp_path / "m.h5", write)
+    atomic_write(tmp_path / "m.h5", write)
     assert read == [1]
 
 

@@ -9,9 +9,11 @@ import tensorflow as tf
 from equality import dense_model
 
 import multigpu
-from multigpu.cluster import launch, schedulers, start
-from multigpu.cluster.description import described, jobs_of
-from multigpu.commands.command_line import main
+from multigpu.cli import launch
+from multigpu.cli.main import main
+from multigpu.cluster import join as start
+from multigpu.cluster import schedulers
+from multigpu.cluster.config import described, jobs_of
 
 TWO = {"worker": ["a:1", "b:2"]}
 

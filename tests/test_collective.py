@@ -2,7 +2,7 @@
 
 import pytest
 
-from multigpu import collective
+from multigpu.cluster import collective
 
 
 def test_numbers_depend_on_names_alone():

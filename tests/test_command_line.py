@@ -8,10 +8,10 @@ import sys
 import pytest
 import tensorflow as tf
 
-from multigpu import device_table
-from multigpu.commands import run as run_command
-from multigpu.commands.command_line import COMMANDS, main
-from multigpu.device_table import GpuTable, seen_devices, why_no_gpu
+from multigpu.cli import run as run_command
+from multigpu.cli.main import COMMANDS, main
+from multigpu.devices import gpu_table as device_table
+from multigpu.devices.gpu_table import GpuTable, seen_devices, why_no_gpu
 
 
 def misuse(capsys, *words):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from multigpu import available_gpus, simulate_gpus
-from multigpu.devices import short_name, visible_devices
+from multigpu.devices.logical import short_name, visible_devices
 
 EIGHT = [f"CPU:{i}" for i in range(8)]
 

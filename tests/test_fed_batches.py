@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu import fed_batches
+from multigpu.batches import main_thread_generator as fed_batches
 
 
 def model_of_one_layer():

@@ -12,7 +12,7 @@ from equality import dense_model
 from tensorflow.python.framework import ops
 
 import multigpu
-from multigpu.custom_gradient import custom_gradient
+from multigpu.private_api.gradients import custom_gradient
 
 KINDS = {**TRAININGS, **SLICED}
 

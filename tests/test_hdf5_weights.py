@@ -11,7 +11,8 @@ from twins import dense_net
 
 import multigpu
 from multigpu import load_model_hdf5, load_model_weights_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
-from multigpu.files.listed_weights import list_names, listed_names
+from multigpu.saving.untrusted_hdf5 import UntrustedFileError
+from multigpu.saving.weight_lists import list_names, listed_names
 
 layers = keras.layers
 
@@ -212,7 +213,7 @@ def test_a_file_that_fits_in_part_changes_nothing(ending, tmp_path):
 
 def test_by_name_is_refused_where_the_file_has_no_names_of_layers(tmp_path):
     dense_net().save_weights(tmp_path / "w.weights.h5")
-    with pytest.raises(multigpu.files.untrusted.RefusedFile, match="Leave out `by_name=True`"):
+    with pytest.raises(UntrustedFileError, match="Leave out `by_name=True`"):
         load_model_weights_hdf5(dense_net(), tmp_path / "w.weights.h5", by_name=True)
 
 

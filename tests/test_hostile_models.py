@@ -18,11 +18,11 @@ from keras.src import api_export
 from keras.src.saving import object_registration, serialization_lib
 
 from multigpu import clean_parallel_hdf5, load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
-from multigpu.files import checked_copy
-from multigpu.files.allowed_objects import CodeInFile
-from multigpu.files.building import build, is_deeper_than
-from multigpu.files.trial import Trial
-from multigpu.files.untrusted import RefusedFile, opened
+from multigpu.saving import sandboxed_copy as checked_copy
+from multigpu.saving.allowed_objects import CodeInFile
+from multigpu.saving.build_model import build, is_deeper_than
+from multigpu.saving.sandboxed_build import Trial
+from multigpu.saving.untrusted_hdf5 import UntrustedFileError, opened
 
 layers = keras.layers
 
@@ -253,7 +253,7 @@ MEMORY = {
 def test_a_model_that_takes_too_much_memory_is_refused_with_the_limit_and_how_to_raise_it(bomb, forked, good):
     spoil(good, bomb)
     words = r"takes more than 0\.5 GB of memory to build\. Pass a larger `max_gigabytes`, or `safe_mode=False`"
-    with pytest.raises(RefusedFile, match=words) as raised:
+    with pytest.raises(UntrustedFileError, match=words) as raised:
         load_model_hdf5(good, {"Mine": layers.Dense}, max_gigabytes=0.5)
     assert str(good) in str(raised.value)
 
@@ -261,9 +261,9 @@ def test_a_model_that_takes_too_much_memory_is_refused_with_the_limit_and_how_to
 def test_a_model_that_takes_too_long_is_refused_with_the_limit_and_how_to_raise_it(forked, good):
     spoil(good, many_layers(60))
     words = r"takes more than 0\.05 s of processor time to build\. Pass a larger `max_seconds`, or `safe_mode=False`"
-    with pytest.raises(RefusedFile, match=words):
+    with pytest.raises(UntrustedFileError, match=words):
         load_model_hdf5(good, max_seconds=0.05)
-    with pytest.raises(RefusedFile, match=words):
+    with pytest.raises(UntrustedFileError, match=words):
         clean_parallel_hdf5(good, good, overwrite=True, max_seconds=0.05)
     assert len(load_model_hdf5(good).layers) == 62
 
@@ -286,7 +286,7 @@ def test_a_trial_takes_the_real_way_too(good):
     with opened(good, trial=trial) as file:
         assert "model_config" in file.attrs
     spoil(good, metric(class_name="AUC", config={"num_thresholds": 10**8}))
-    with pytest.raises(RefusedFile, match=r"more than 0\.3 GB"):
+    with pytest.raises(UntrustedFileError, match=r"more than 0\.3 GB"):
         load_model_hdf5(good, max_gigabytes=0.3)
 
 
@@ -403,7 +403,7 @@ def test_a_spoiled_archive_is_refused_by_name(change, tmp_path):
     path = archive(tmp_path / "m.keras", change)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
     before = model.get_weights()
-    with pytest.raises(RefusedFile, match="Expected") as raised:
+    with pytest.raises(UntrustedFileError, match="Expected") as raised:
         load_model_weights_hdf5(model, path)
     assert str(path) in str(raised.value)
     for now, old in zip(model.get_weights(), before, strict=True):
@@ -428,5 +428,5 @@ def test_a_trusted_file_is_read_without_a_process_and_without_a_copy(good, tmp_p
     np.testing.assert_array_equal(again.layers[0].kernel, saved)
     clean_parallel_hdf5(good, tmp_path / "clean.h5", safe_mode=False)
     (tmp_path / "cut.h5").write_bytes(good.read_bytes()[:5000])
-    with pytest.raises(RefusedFile, match="which cannot be read"):
+    with pytest.raises(UntrustedFileError, match="which cannot be read"):
         load_model_hdf5(tmp_path / "cut.h5", safe_mode=False)

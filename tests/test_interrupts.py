@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from multigpu.interrupts import interruptible
+from multigpu.parallel.interrupts import interruptible
 
 
 @pytest.fixture

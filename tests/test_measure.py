@@ -10,11 +10,11 @@ from equality import dense_model, random_rows
 from keras import layers
 
 from multigpu import measure, multi_gpu_model
-from multigpu.cluster.description import Cluster
-from multigpu.measurement import told
-from multigpu.parallel import ParallelModel
-from multigpu.place_locate import locate
-from multigpu.plan import Plan
+from multigpu.cluster.config import Cluster
+from multigpu.devices.plan import Plan
+from multigpu.parallel.model import ParallelModel
+from multigpu.profiling.measurement import measurement_from_seconds
+from multigpu.weights.place_locate import locate
 
 X, Y = random_rows(40, 3), random_rows(40, 2, seed=1)
 
@@ -113,7 +113,7 @@ GPUS = Plan(("GPU:0", "GPU:1"), "CPU:0")
     ],
 )
 def test_one_sentence_says_whether_it_pays_and_what_would_help(plan, seconds, verdict):
-    assert told(plan, 64, *seconds).verdict == verdict
+    assert measurement_from_seconds(plan, 64, *seconds).verdict == verdict
 
 
 def test_what_cannot_be_measured_is_refused(parallel):

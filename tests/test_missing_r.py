@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import multigpu
-from multigpu.embedded_r import RError, missing, run, session
+from multigpu.embedded_r import RError, run, session
+from multigpu.embedded_r import requirements as missing
 
 
 @pytest.fixture

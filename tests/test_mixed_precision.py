@@ -10,9 +10,9 @@ from executed import executed
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.parcels import Types
-from multigpu.place_locate import locate
-from multigpu.replica_scope import ReplicaScope
+from multigpu.replicas.scope import ReplicaScope
+from multigpu.weights.buckets import Types
+from multigpu.weights.place_locate import locate
 
 STORED = Types(tf.float32, tf.float32, tf.float32)
 BOTH_WAYS = Types(tf.float32, tf.float16, tf.float16)

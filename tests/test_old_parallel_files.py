@@ -9,9 +9,9 @@ import pytest
 from old_files import OLD, TEMPLATES, cnn, old_weights, seq, wrapped, write_listed
 
 from multigpu import clean_parallel_hdf5, load_model_hdf5, load_model_weights_hdf5, multi_gpu_model
-from multigpu.files.listed_weights import listed_layers
-from multigpu.files.model_pairs import listed_group
-from multigpu.files.old_parallel import nested_template
+from multigpu.saving.keras2_parallel_files import nested_template
+from multigpu.saving.layer_matching import listed_group
+from multigpu.saving.weight_lists import listed_layers
 
 SAID = "parallel model of the old `multi_gpu_model`. The template's part, "
 

@@ -85,7 +85,7 @@ answer = {"untouched": before == state() and names == {name for name in sys.modu
 multigpu.simulate_gpus(2)
 multigpu.restore_old_names()
 changed = state()
-from multigpu.device_table import has_started
+from multigpu.devices.gpu_table import has_started
 answer["started"] = has_started()
 multigpu.restore_old_names()
 answer["twice"] = changed == state()
@@ -222,7 +222,7 @@ answer["positions"] = [float(sgd.lr), sgd.momentum, sgd.nesterov]
 inputs = keras.Input((3,))
 double = keras.backend.function([inputs], [2 * inputs])
 answer["function"] = double([np.ones((1, 3))])[0].tolist()
-from multigpu.old_names.epochs import with_old_names
+from multigpu.keras2.log_names import with_old_names
 logs = ["accuracy", "val_main_acc", "val_sparse_categorical_accuracy", "mse", "val_loss"]
 answer["epochs"] = list(with_old_names(dict.fromkeys(logs, 0)))
 with warnings.catch_warnings(record=True) as caught:

@@ -14,7 +14,7 @@ from executed import executed
 from keras import layers
 
 import multigpu
-from multigpu.place_locate import locate
+from multigpu.weights.place_locate import locate
 
 
 def nowhere(device):

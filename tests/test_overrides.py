@@ -9,7 +9,7 @@ import pytest
 from keras import layers, ops
 from twins import make_twins
 
-from multigpu.overrides import STEPS, VERBS, is_stock
+from multigpu.parallel.overrides import STEPS, VERBS, is_stock
 
 ROWS = 7
 X = np.random.default_rng(0).normal(size=(ROWS, 5)).astype("float32")

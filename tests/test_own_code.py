@@ -11,7 +11,8 @@ import tensorflow as tf
 from keras import layers, ops
 from twins import assert_same, assert_same_weights, make_twins
 
-from multigpu import array_batches, multi_gpu_model
+from multigpu import multi_gpu_model, r_interface
+from multigpu.batches import fit_arguments
 
 ROWS = 13
 X = np.random.default_rng(0).integers(0, 255, (ROWS, 5)).astype("float32")
@@ -150,14 +151,14 @@ def test_verbs_that_turn_text_into_numbers():
 
 
 def test_large_arrays_reach_a_verb_as_they_are(monkeypatch):
-    monkeypatch.setattr(array_batches, "LARGE", 1)
+    monkeypatch.setattr(fit_arguments, "LARGE", 1)
     x = X.astype("float64")  # which Keras would copy
     assert_same_answers(
         Prepared,
         lambda model: [
-            array_batches.fit(model, x=x, y=Y, **FIT).history,
-            array_batches.evaluate(model, x=x, y=Y, verbose=0),
-            array_batches.predict(model, x=x, verbose=0),
+            r_interface.fit(model, x=x, y=Y, **FIT).history,
+            r_interface.evaluate(model, x=x, y=Y, verbose=0),
+            r_interface.predict(model, x=x, verbose=0),
         ],
     )
 

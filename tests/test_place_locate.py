@@ -8,7 +8,7 @@ from keras import layers
 from twins import assert_same, assert_same_weights, dense_data, dense_net
 
 from multigpu import multi_gpu_model
-from multigpu.place_locate import locate, memory, place, read
+from multigpu.weights.place_locate import locate, memory, place, read
 
 
 def build_away(build=dense_net):

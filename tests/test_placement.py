@@ -7,7 +7,7 @@ import tensorflow as tf
 from executed import executed
 
 import multigpu
-from multigpu.place_locate import locate
+from multigpu.weights.place_locate import locate
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3", "CPU:4"]  # none of them the default device, where stray ops would land
 IMAGES = np.random.default_rng(0).normal(size=(16, 8, 8, 2)).astype("float32")

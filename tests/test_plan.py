@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from multigpu.cluster.description import Cluster
-from multigpu.plan import Plan, make_plan
+from multigpu.cluster.config import Cluster
+from multigpu.devices.plan import Plan, make_plan
 
 CPU_ONLY = {"gpus": [], "others": ["CPU:0"]}
 ONE_GPU = {"gpus": ["GPU:0"], "others": ["GPU:0", "CPU:0"]}

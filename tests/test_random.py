@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.replica_scope import is_seed
+from multigpu.replicas.scope import is_seed
 
 ONES = np.ones((8, 1000), "float32")
 

@@ -430,13 +430,13 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
 def test_the_remedy_for_it_works():
     encoder = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
     one = CallsItsParts(keras.models.clone_model(encoder))
-    spread = CallsItsParts(multi_gpu_model(encoder, gpus=2))
-    spread.set_weights(one.get_weights())
+    data_parallel = CallsItsParts(multi_gpu_model(encoder, gpus=2))
+    data_parallel.set_weights(one.get_weights())
     x = np.random.default_rng(0).normal(size=(7, 4)).astype("float32")
-    for model in (one, spread):
+    for model in (one, data_parallel):
         model.compile(keras.optimizers.SGD(0.1))
         model.fit(x, batch_size=7, epochs=3, verbose=0)
-    np.testing.assert_allclose(spread(x), one(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(data_parallel(x), one(x), rtol=1e-4, atol=1e-5)
 
 
 # Rows that look at each other ---------------------------------------------------------------------------------------

@@ -7,15 +7,16 @@ import tensorflow as tf
 from equality import assert_same_training
 from executed import executed
 
-from multigpu import multi_gpu_model, relay
-from multigpu.parcels import Parcel, Types
-from multigpu.relay import cut, is_relayed, join, moves_of
+from multigpu import multi_gpu_model
+from multigpu.weights import chunked_broadcast as relay
+from multigpu.weights.buckets import Bucket, Types
+from multigpu.weights.chunked_broadcast import cut, is_relayed, join, transfers_of
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 
 
-def parcel_of(size: int, owner: str = "CPU:1") -> Parcel:
-    return Parcel(owner, Types(tf.float32, tf.float32, tf.float32), (0,), ((size,),))
+def parcel_of(size: int, owner: str = "CPU:1") -> Bucket:
+    return Bucket(owner, Types(tf.float32, tf.float32, tf.float32), (0,), ((size,),))
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (8, 3), (5, 1, 2), (16,)])
@@ -38,18 +39,18 @@ def test_join_undoes_cut_and_pieces_differ_by_one_at_most(shape, num_pieces):
     ],
 )
 def test_only_what_is_far_larger_than_a_share_is_relayed(megabytes, num_replicas, expected):
-    parcels = [parcel_of(size * 1_000_000 // 4) for size in megabytes]
-    assert [is_relayed(parcel, parcels, num_replicas) for parcel in parcels] == expected
+    buckets = [parcel_of(size * 1_000_000 // 4) for size in megabytes]
+    assert [is_relayed(bucket, buckets, num_replicas) for bucket in buckets] == expected
 
 
 @pytest.mark.parametrize("owner", ["CPU:1", "CPU:0"])  # beside a replica, or apart from them
 def test_in_pieces_no_link_carries_a_weight_more_than_twice(owner):
     large = parcel_of(120_000_000, owner)
     for device in DEVICES:
-        moves = moves_of(large, [large], DEVICES, device)
+        moves = transfers_of(large, [large], DEVICES, device)
         received = sum(move.share for move in moves if move.receiver == device)
         assert received == pytest.approx(2 / 3 if device == owner else 1)
-    assert sum(move.share for move in moves_of(large, [large], DEVICES, owner) if move.sender == owner) < 2
+    assert sum(move.share for move in transfers_of(large, [large], DEVICES, owner) if move.sender == owner) < 2
 
 
 @pytest.fixture

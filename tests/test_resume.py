@@ -6,7 +6,7 @@ from equality import random_rows
 from twins import assert_same
 
 from multigpu import multi_gpu_model
-from multigpu.place_locate import locate
+from multigpu.weights.place_locate import locate
 
 X, Y = random_rows(22, 5), random_rows(22, 2, seed=1)
 COUNTS = [None, 2, 3, 8]  # None is the template alone

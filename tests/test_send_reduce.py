@@ -9,16 +9,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.devices import short_name
-from multigpu.gradient_notes import GradientNotes
-from multigpu.parcels import PARCEL_BYTES, Types, make_parcels, pack, parcels_of, unpack
-from multigpu.place_locate import locate
-from multigpu.send_reduce import send, send_once
+from multigpu.devices.logical import short_name
+from multigpu.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_parcels, pack, unpack
+from multigpu.weights.gradient_structure import GradientStructure
+from multigpu.weights.place_locate import locate
+from multigpu.weights.send_reduce import send, send_once
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
 DEVICES = [f"CPU:{number}" for number in range(8)]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
-NEARLY_A_PARCEL = PARCEL_BYTES // 4 - 1  # in float32
+NEARLY_A_PARCEL = BUCKET_BYTES // 4 - 1  # in float32
 SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_PARCEL,), (NEARLY_A_PARCEL + 1,), (600, 500)]
 
 KINDS = st.tuples(st.sampled_from(OWNERS), st.sampled_from(DTYPES), st.sampled_from(SHAPES))
@@ -45,8 +45,8 @@ def num_bytes(kind):
 @given(kinds=st.lists(KINDS, max_size=12))
 def test_unpack_undoes_pack(kinds):
     values = values_of(kinds)
-    parcels = parcels_for(kinds)
-    arrived = unpack([pack(values, parcel) for parcel in parcels], parcels)
+    buckets = parcels_for(kinds)
+    arrived = unpack([pack(values, bucket) for bucket in buckets], buckets)
     assert len(arrived) == len(values)
     for value, other in zip(values, arrived, strict=True):
         assert other.dtype == value.dtype
@@ -56,34 +56,34 @@ def test_unpack_undoes_pack(kinds):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
-    parcels = parcels_for(kinds)
-    assert sorted(member for parcel in parcels for member in parcel.members) == list(range(len(kinds)))
-    for parcel in parcels:
-        assert {kinds[member][0] for member in parcel.members} == {parcel.owner}
-        assert len({kinds[member][1] for member in parcel.members}) == 1
-        assert [kinds[member][2] for member in parcel.members] == list(parcel.shapes)
+    buckets = parcels_for(kinds)
+    assert sorted(member for bucket in buckets for member in bucket.members) == list(range(len(kinds)))
+    for bucket in buckets:
+        assert {kinds[member][0] for member in bucket.members} == {bucket.owner}
+        assert len({kinds[member][1] for member in bucket.members}) == 1
+        assert [kinds[member][2] for member in bucket.members] == list(bucket.shapes)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
 def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
-    parcels = parcels_for(kinds)
-    for parcel in parcels:
-        sizes = [num_bytes(kinds[member]) for member in parcel.members]
-        assert len(sizes) == 1 or max(sizes) < PARCEL_BYTES
-        assert sum(sizes[:-1]) < PARCEL_BYTES  # full only with its last member
-    unfilled = [p for p in parcels if sum(num_bytes(kinds[member]) for member in p.members) < PARCEL_BYTES]
+    buckets = parcels_for(kinds)
+    for bucket in buckets:
+        sizes = [num_bytes(kinds[member]) for member in bucket.members]
+        assert len(sizes) == 1 or max(sizes) < BUCKET_BYTES
+        assert sum(sizes[:-1]) < BUCKET_BYTES  # full only with its last member
+    unfilled = [p for p in buckets if sum(num_bytes(kinds[member]) for member in p.members) < BUCKET_BYTES]
     assert len(unfilled) <= len({(owner, dtype) for owner, dtype, _ in kinds})
 
 
 def test_a_hundred_small_tensors_are_one_transfer():
-    (parcel,) = parcels_for([("CPU:0", tf.float32, (3, 3))] * 100)
-    assert parcel.members == tuple(range(100))
+    (bucket,) = parcels_for([("CPU:0", tf.float32, (3, 3))] * 100)
+    assert bucket.members == tuple(range(100))
 
 
 def test_nothing_to_send_is_no_parcel():
     assert make_parcels([]) == []
-    assert send([], [], DEVICES[:3], GradientNotes()) == [[], [], []]
+    assert send([], [], DEVICES[:3], GradientStructure()) == [[], [], []]
 
 
 def weights_and_parcels():
@@ -92,28 +92,28 @@ def weights_and_parcels():
     for owner, value in zip(["CPU:1", "CPU:2", "CPU:1", "CPU:0"], values, strict=True):
         with tf.device(owner):
             weights.append(keras.Variable(value, dtype="float32"))
-    return weights, parcels_of(weights)
+    return weights, buckets_of(weights)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
-    weights, parcels = weights_and_parcels()
-    received = send(weights, parcels, DEVICES[:num_replicas], GradientNotes())
+    weights, buckets = weights_and_parcels()
+    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure())
     assert len(received) == num_replicas
     for buffers in received:
-        for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
+        for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
             np.testing.assert_array_equal(value, weight.numpy())
 
 
 def gradients(num_replicas, connected):
     """Of Σ over replicas r of (r + 1) · Σ w², each replica unpacking what it receives."""
-    weights, parcels = weights_and_parcels()
-    notes = GradientNotes()
+    weights, buckets = weights_and_parcels()
+    notes = GradientStructure()
     notes.connected.update(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, parcels, DEVICES[:num_replicas], notes)
+        received = send(weights, buckets, DEVICES[:num_replicas], notes)
         losses = [
-            (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, parcels)])
+            (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, buckets)])
             for replica, buffers in enumerate(received)
         ]
         loss = tf.add_n(losses)
@@ -139,8 +139,8 @@ def test_gradients_arrive_on_the_owner():
 
 
 def test_what_is_sent_without_a_gradient_is_packed_on_its_owner():
-    weights, parcels = weights_and_parcels()
-    buffers = send_once(weights, parcels)
-    assert [short_name(buffer.device) for buffer in buffers] == [parcel.owner for parcel in parcels]
-    for value, weight in zip(unpack(buffers, parcels), weights, strict=True):
+    weights, buckets = weights_and_parcels()
+    buffers = send_once(weights, buckets)
+    assert [short_name(buffer.device) for buffer in buffers] == [bucket.owner for bucket in buckets]
+    for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
         np.testing.assert_array_equal(value, weight.numpy())

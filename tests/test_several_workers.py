@@ -11,8 +11,8 @@ from cluster_trainings import OPTIMIZERS, SLICED, TRAININGS, train_all
 from equality import FLOAT32, assert_same_numbers
 from workers import PYTHON, results
 
+from multigpu.cli.launch import free_ports
 from multigpu.cluster import schedulers
-from multigpu.cluster.launch import free_ports
 
 
 @pytest.mark.parametrize(("processes", "devices"), [(2, 1), (2, 2), (4, 1), (4, 2)])

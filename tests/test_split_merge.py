@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from multigpu.plan import Plan
-from multigpu.split_merge import count_rows, drop_standby, merge, share_rows, split
+from multigpu.batches.split_merge import count_rows, drop_standby, merge, share_rows, split
+from multigpu.devices.plan import Plan
 
 BATCH_SIZES = range(1, 21)
 NUM_REPLICAS = range(1, 9)

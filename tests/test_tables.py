@@ -8,15 +8,16 @@ from equality import assert_same_training, random_ids, random_rows
 from executed import executed
 from keras import layers, ops
 
-from multigpu import multi_gpu_model, tables
-from multigpu.place_locate import locate
+from multigpu import multi_gpu_model
+from multigpu.weights import embedding_tables as tables
+from multigpu.weights.place_locate import locate
 
 X, Y = random_ids(21, 6, below=9), random_rows(21, 2, seed=1)
 
 
 @pytest.fixture(autouse=True)
 def every_table_is_large(monkeypatch):
-    monkeypatch.setattr(tables, "PARCEL_BYTES", 1)
+    monkeypatch.setattr(tables, "BUCKET_BYTES", 1)
 
 
 class Tied(layers.Layer):
@@ -128,7 +129,7 @@ SENT = [keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.Adagrad]
 
 @pytest.mark.parametrize(("kind", "is_sent"), [*((k, False) for k in OPTIMIZERS), *((k, True) for k in SENT)])
 def test_every_optimizer_updates_a_table_on_two_devices_as_on_one(kind, is_sent, monkeypatch):
-    monkeypatch.setattr(tables, "PARCEL_BYTES", 1 << 20 if is_sent else 1)
+    monkeypatch.setattr(tables, "BUCKET_BYTES", 1 << 20 if is_sent else 1)
     templates = []
 
     def build():
@@ -186,7 +187,7 @@ def test_rows_are_looked_up_and_updated_by_the_owner_alone():
 
 
 def test_a_small_table_is_sent_as_the_other_weights_are(monkeypatch):
-    monkeypatch.setattr(tables, "PARCEL_BYTES", 1 << 20)
+    monkeypatch.setattr(tables, "BUCKET_BYTES", 1 << 20)
     assert tables.Tables(one_table().layers).layers == []
 
 

@@ -14,8 +14,9 @@ from old_files import OLD
 from twins import dense_net
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5, save_model_weights_hdf5
-from multigpu.files import loading, untrusted
-from multigpu.files.untrusted import RefusedFile, opened
+from multigpu.saving import load_weights as loading
+from multigpu.saving import untrusted_hdf5 as untrusted
+from multigpu.saving.untrusted_hdf5 import UntrustedFileError, opened
 
 
 def whole_model(path):
@@ -147,7 +148,7 @@ def test_a_hostile_file_is_refused_by_both_readers_and_nothing_changes(forked, s
     model = dense_net()
     before = model.get_weights()
     for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(model, path)):
-        with pytest.raises(RefusedFile) as raised:
+        with pytest.raises(UntrustedFileError) as raised:
             read(path)
         assert words in str(raised.value)
         assert str(path) in str(raised.value)
@@ -168,7 +169,7 @@ def test_a_hostile_file_is_refused_by_both_readers_and_nothing_changes(forked, s
 )
 def test_what_is_no_hdf5_file_is_refused_in_words(forked, content, words, tmp_path):
     (tmp_path / "m.h5").write_bytes(content)
-    with pytest.raises(RefusedFile) as raised:
+    with pytest.raises(UntrustedFileError) as raised:
         load_model_hdf5(tmp_path / "m.h5")
     assert words in str(raised.value)
 
@@ -176,7 +177,7 @@ def test_what_is_no_hdf5_file_is_refused_in_words(forked, content, words, tmp_pa
 def test_folders_devices_and_missing_files_are_refused_in_words(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(RefusedFile, match="which is no regular file"):
+        with pytest.raises(UntrustedFileError, match="which is no regular file"):
             load_model_hdf5(path)
     for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(dense_net(), path)):
         with pytest.raises(FileNotFoundError, match="Received one where no file is"):
@@ -188,7 +189,7 @@ def test_a_truncated_file_is_refused(forked, part, tmp_path):
     whole_model(tmp_path / "m.h5")
     content = (tmp_path / "m.h5").read_bytes()
     (tmp_path / "m.h5").write_bytes(content[: int(part * len(content))])
-    with pytest.raises(RefusedFile, match="truncated file"):
+    with pytest.raises(UntrustedFileError, match="truncated file"):
         load_model_hdf5(tmp_path / "m.h5")
 
 
@@ -204,7 +205,9 @@ def test_a_file_that_needs_other_filters_is_refused(forked, tmp_path):
 
         swap(file, make)
 
-    with pytest.raises(RefusedFile, match=r"needs the HDF5 filters \[32001\]\. Ask whoever made it for a plain file"):
+    with pytest.raises(
+        UntrustedFileError, match=r"needs the HDF5 filters \[32001\]\. Ask whoever made it for a plain file"
+    ):
         load_model_hdf5(spoiled(tmp_path / "m.h5", filtered))
 
 
@@ -213,7 +216,7 @@ def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, mon
     model.save(tmp_path / "m.keras")
     monkeypatch.setattr(loading, "MAX_UNFOLDING", 0)
     monkeypatch.setattr(loading, "SPARE_BYTES", 0)
-    with pytest.raises(RefusedFile, match="a zip archive that unfolds to many times its size"):
+    with pytest.raises(UntrustedFileError, match="a zip archive that unfolds to many times its size"):
         load_model_weights_hdf5(model, tmp_path / "m.keras")
 
 
@@ -221,12 +224,12 @@ def test_weights_that_cannot_be_found_are_told(tmp_path):
     model = dense_net()
     model.save_weights(tmp_path / "m.weights.h5")
     with pytest.raises(
-        RefusedFile, match=r"format of Keras 3, which has no names of layers\. Leave out `by_name=True`"
+        UntrustedFileError, match=r"format of Keras 3, which has no names of layers\. Leave out `by_name=True`"
     ):
         load_model_weights_hdf5(model, tmp_path / "m.weights.h5", by_name=True)
     with h5py.File(tmp_path / "empty.h5", "w") as file:
         file["other"] = np.ones(3)
-    with pytest.raises(RefusedFile, match="in which no weights are listed"):
+    with pytest.raises(UntrustedFileError, match="in which no weights are listed"):
         load_model_weights_hdf5(model, tmp_path / "empty.h5")
     save_model_weights_hdf5(model, tmp_path / "listed.h5")
     with h5py.File(tmp_path / "listed.h5", "r+") as file:
@@ -243,7 +246,7 @@ def test_a_python_that_does_not_start_is_told(tmp_path, monkeypatch):
 
 
 def test_weights_alone_are_no_model(forked, tmp_path):
-    with pytest.raises(RefusedFile, match=r"which holds no model. Read weights with `load_model_weights_hdf5\("):
+    with pytest.raises(UntrustedFileError, match=r"which holds no model. Read weights with `load_model_weights_hdf5\("):
         load_model_hdf5(OLD / "seq-parallel-weights.h5")
 
 
@@ -335,7 +338,7 @@ def test_whatever_the_library_does_to_its_process_is_an_error_here(deed, words, 
     (tmp_path / "h5py.py").write_text(f"import os\ndef File(*args):\n    {deed}\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     began = time.monotonic()
-    with pytest.raises(RefusedFile) as raised:
+    with pytest.raises(UntrustedFileError) as raised:
         load_model_weights_hdf5(dense_net(), tmp_path / "m.h5")
     assert words in str(raised.value)
     assert time.monotonic() - began < 60  # of a busy machine; in processor time it is less than two seconds

@@ -12,7 +12,7 @@ import pytest
 from twins import dense_data, dense_net
 
 from multigpu import load_model_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
-from multigpu.files.whole import write_whole
+from multigpu.saving.atomic_write import atomic_write
 
 SAVERS = {
     "save .keras": (lambda model, path: model.save(path), "m.keras"),
@@ -96,7 +96,7 @@ def test_a_full_disk_is_named_whoever_reports_it(error, tmp_path):
         raise error
 
     with pytest.raises(OSError, match="the disk is full"):
-        write_whole(tmp_path / "m.h5", write)
+        atomic_write(tmp_path / "m.h5", write)
     assert [path.name for path in tmp_path.iterdir()] == ["m.h5"]
     assert (tmp_path / "m.h5").read_text() == "old"
 
@@ -109,7 +109,7 @@ def test_other_errors_pass_as_they_are_and_the_old_file_stays(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "m.h5", write)
+        atomic_write(tmp_path / "m.h5", write)
     assert [path.name for path in tmp_path.iterdir()] == ["m.h5"]
     assert (tmp_path / "m.h5").read_text() == "old"
 
@@ -119,7 +119,7 @@ def test_the_file_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     flush, rename = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda file: (steps.append(os.readlink(f"/proc/self/fd/{file}")), flush(file)))
     monkeypatch.setattr(os, "replace", lambda *paths: (steps.append("rename"), rename(*paths)))
-    write_whole(tmp_path / "m.h5", lambda path: path.write_text("new"))
+    atomic_write(tmp_path / "m.h5", lambda path: path.write_text("new"))
     folder = os.path.dirname(steps[0])
     assert os.path.dirname(folder) == str(tmp_path)
     assert os.path.basename(folder).startswith(".saving-")
@@ -172,10 +172,10 @@ def test_what_is_no_model_is_refused(tmp_path):
 def test_permissions_are_those_of_the_old_file_or_of_any_new_one(tmp_path):
     mask = os.umask(0o027)
     try:
-        write_whole(tmp_path / "new", lambda path: path.write_text("new"))
+        atomic_write(tmp_path / "new", lambda path: path.write_text("new"))
         (tmp_path / "old").write_text("old")
         (tmp_path / "old").chmod(0o604)
-        write_whole(tmp_path / "old", lambda path: path.write_text("new"))
+        atomic_write(tmp_path / "old", lambda path: path.write_text("new"))
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
@@ -190,11 +190,11 @@ def test_a_file_that_root_replaces_keeps_its_owner(tmp_path, monkeypatch):
     (tmp_path / "old").chmod(0o640)
     give = os.chown
     monkeypatch.setattr(os, "chown", lambda *arguments: (asked.append(arguments[1:]), give(*arguments)))
-    write_whole(tmp_path / "old", lambda path: path.write_text("new"))
+    atomic_write(tmp_path / "old", lambda path: path.write_text("new"))
     found = (tmp_path / "old").stat()
     assert asked == [(owner, group)]
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (owner, group, 0o640)
-    write_whole(tmp_path / "new", lambda path: path.write_text("new"))
+    atomic_write(tmp_path / "new", lambda path: path.write_text("new"))
     assert (tmp_path / "new").stat().st_uid == os.geteuid()
 
 
@@ -208,7 +208,7 @@ def test_who_may_not_give_files_away_keeps_the_group_that_it_may(tmp_path, monke
 
     (tmp_path / "old").write_text("old")
     monkeypatch.setattr(os, "chown", chown)
-    write_whole(tmp_path / "old", lambda path: path.write_text("new"))
+    atomic_write(tmp_path / "old", lambda path: path.write_text("new"))
     assert asked == [(os.geteuid(), (tmp_path / "old").stat().st_gid), (-1, (tmp_path / "old").stat().st_gid)]
     assert (tmp_path / "old").read_text() == "new"
 
@@ -216,7 +216,7 @@ def test_who_may_not_give_files_away_keeps_the_group_that_it_may(tmp_path, monke
 def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    write_whole(tmp_path / "link", lambda path: path.write_text("new"))
+    atomic_write(tmp_path / "link", lambda path: path.write_text("new"))
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from multigpu.cluster.launch import local_configs
+from multigpu.cli.launch import local_configs
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / "python"

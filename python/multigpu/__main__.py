@@ -2,6 +2,6 @@
 
 import sys
 
-from multigpu.commands.command_line import main
+from multigpu.cli.main import main
 
 sys.exit(main())

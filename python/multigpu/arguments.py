@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 _REPR = reprlib.Repr()  # never endless, and no error where an object's own `repr()` is one
@@ -97,3 +98,23 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def check_model(name: str, model: object) -> None:
+    """Refuses what is no model of Keras 3.
+
+    Args:
+        name: of the argument.
+        model: its value.
+    """
+    if isinstance(model, keras.Model):
+        return
+    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
+        raise ValueError(
+            f"Expected `{name}` to be a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is "
+            "Keras 2. Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
+        )
+    raise ValueError(
+        f"Expected `{name}` to be a Keras model. Received: {shown(model)} of type {type(model).__name__}. "
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
+    )

@@ -2,16 +2,16 @@
 
 import keras
 
-from multigpu.cluster.joint_model import JointModel
-from multigpu.cluster.roll_call import begin_together
-from multigpu.cluster.start import check_joined, joined
-from multigpu.devices import visible_devices
-from multigpu.overrides import with_own_code
-from multigpu.owners import settle
-from multigpu.parallel import ParallelModel
-from multigpu.plan import make_plan
-from multigpu.refusals import check_backend, check_template
-from multigpu.strategies import CALLED, check_made_without, check_no_strategy
+from multigpu.cluster.join import check_joined, joined
+from multigpu.devices.logical import visible_devices
+from multigpu.devices.plan import make_plan
+from multigpu.multi_worker.handshake import synchronize_workers
+from multigpu.multi_worker.model import MultiWorkerModel
+from multigpu.parallel.distribute_strategy import CALLED, check_made_without, check_no_strategy
+from multigpu.parallel.model import ParallelModel
+from multigpu.parallel.overrides import with_own_code
+from multigpu.parallel.template_checks import check_backend, check_template
+from multigpu.weights.owners import place_on_owners
 
 
 def multi_gpu_model(
@@ -68,8 +68,8 @@ def multi_gpu_model(
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(one_is_enough=cluster is not None), cluster)
     check_template(model)
     check_made_without(model)
-    settle(model, plan)
+    place_on_owners(model, plan)
     if cluster is None:
         return with_own_code(ParallelModel, model)(model, plan)
-    begin_together(model, plan)
-    return with_own_code(JointModel, model)(model, plan)
+    synchronize_workers(model, plan)
+    return with_own_code(MultiWorkerModel, model)(model, plan)

@@ -38,7 +38,7 @@ keras3_stand_in <- function() {
 }
 
 use_everything <- c(
-  "model <- structure(list(), class = c('multigpu.parallel.ParallelModel', 'keras.src.models.model.Model',",
+  "model <- structure(list(), class = c('multigpu.parallel.model.ParallelModel', 'keras.src.models.model.Model',",
   "  'keras.src.trainers.trainer.Trainer', 'python.builtin.object'))",
   "for (verb in c('compile', 'evaluate', 'fit', 'predict', 'print', 'summary')) get(verb)(model)",
   "theirs <- getNamespaceExports('keras3')",

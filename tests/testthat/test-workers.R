@@ -40,7 +40,7 @@ two_tasks <- function(file) {
 }
 
 step_of_slurm <- function() {
-  ports <- reticulate::import_from_path("multigpu.cluster.launch", python_folder())$free_ports(1L)
+  ports <- reticulate::import_from_path("multigpu.cli.launch", python_folder())$free_ports(1L)
   c(
     "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_NUM_TASKS=2",
     sprintf("SLURM_STEP_RESV_PORTS=%d-%d", ports, ports + 1L)

@@ -7,45 +7,45 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.cluster.absence import meet
 from multigpu.cluster.collective import Group
-from multigpu.cluster.description import Cluster
-from multigpu.cluster.lost import named
-from multigpu.place_locate import storage
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.failures import named
+from multigpu.cluster.rendezvous import barrier_sum
+from multigpu.private_api.keras import backing_variable
 
 PIECE = 1 << 24  # values that the chief sends at once
 _messages = itertools.count()  # all workers tell the same things in the same order
 
 
-def tell_numbers(numbers: Sequence[float], cluster: Cluster) -> np.ndarray:
+def all_gather_numbers(numbers: Sequence[float], cluster: Cluster) -> np.ndarray:
     """Some numbers of every worker: (workers, numbers), float64."""
     table = np.zeros((cluster.size, len(numbers)), "float64")
     table[cluster.number] = numbers
-    return sum_arrays(table, cluster)
+    return all_reduce(table, cluster)
 
 
-def tell_text(text: str, cluster: Cluster) -> list[str]:
+def all_gather_text(text: str, cluster: Cluster) -> list[str]:
     """A text of every worker."""
     encoded = np.frombuffer(text.encode(), np.uint8)
-    lengths = tell_numbers([len(encoded)], cluster)[:, 0].astype(int)
+    lengths = all_gather_numbers([len(encoded)], cluster)[:, 0].astype(int)
     table = np.zeros((cluster.size, max(lengths)), "int32")
     table[cluster.number, : len(encoded)] = encoded
-    told = sum_arrays(table, cluster)
+    told = all_reduce(table, cluster)
     return [bytes(row[:length].astype(np.uint8)).decode() for row, length in zip(told, lengths, strict=True)]
 
 
-def sum_arrays(x: np.ndarray, cluster: Cluster) -> np.ndarray:
+def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
     """The sum of an array over workers: float32, float64, int32 or int64, of one shape everywhere."""
     group = Group(cluster.size, f"{cluster.size} of messages", cluster.op_seconds)
     label = f"message {next(_messages)}"
     with named(cluster):
-        return meet(tf.convert_to_tensor(x), lambda y: group.sum(y, label)).numpy()
+        return barrier_sum(tf.convert_to_tensor(x), lambda y: group.sum(y, label)).numpy()
 
 
-def take_chiefs_values(variables: Sequence[keras.Variable], cluster: Cluster) -> None:
+def broadcast_variables(variables: Sequence[keras.Variable], cluster: Cluster) -> None:
     """Gives variables the values that they have in the chief; text stays what it is on each worker."""
     by_type: dict[tf.DType, list[tf.Variable]] = {}
-    for variable in map(storage, variables):
+    for variable in map(backing_variable, variables):
         if variable.dtype != tf.string:
             by_type.setdefault(variable.dtype, []).append(variable)
     for dtype, members in by_type.items():
@@ -59,7 +59,7 @@ def _take(variables: Sequence[tf.Variable], dtype: tf.DType, cluster: Cluster) -
     pieces = [padded[start : start + PIECE] for start in range(0, len(padded), PIECE)]
     if not cluster.is_chief:
         pieces = [np.zeros_like(piece) for piece in pieces]
-    told = b"".join(sum_arrays(piece, cluster).tobytes() for piece in pieces)
+    told = b"".join(all_reduce(piece, cluster).tobytes() for piece in pieces)
     values = np.frombuffer(told[: len(mine)], dtype.as_numpy_dtype)
     start = 0
     for variable in variables:

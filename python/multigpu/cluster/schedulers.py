@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from multigpu.cluster.addresses import addresses_of
-from multigpu.cluster.description import configs
+from multigpu.cluster.config import configs
 
 PORTS, TASKS = range(15_000, 31_000), 16  # of workers that a scheduler has started, and how many of one job on a host
 SLURM = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")

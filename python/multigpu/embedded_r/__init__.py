@@ -25,7 +25,7 @@ is done. Only Python's main thread can call R.
 from typing import Any
 
 from multigpu.arguments import check_text
-from multigpu.embedded_r.crossing import AsItIs, RFunction
+from multigpu.embedded_r.conversion import AsItIs, RFunction
 from multigpu.embedded_r.request import Request, RError, RWarning
 from multigpu.embedded_r.session import ask, started_r
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from multigpu.arguments import shown
-from multigpu.embedded_r.crossing import pending
+from multigpu.embedded_r.conversion import pending
 from multigpu.embedded_r.request import Request
 from multigpu.embedded_r.session import started_r
 

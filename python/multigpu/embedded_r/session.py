@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from multigpu import __version__
-from multigpu.embedded_r import missing
-from multigpu.embedded_r.crossing import RFunction, pending
-from multigpu.embedded_r.locked_r import LockedR, check_thread
-from multigpu.embedded_r.locked_rpy2 import lock_rpy2
+from multigpu.embedded_r import requirements as missing
+from multigpu.embedded_r.conversion import RFunction, pending
+from multigpu.embedded_r.libr import LockedR, check_thread
 from multigpu.embedded_r.request import Request, RError
+from multigpu.embedded_r.rpy2_gil import lock_rpy2
+from multigpu.version import __version__
 
 VERSIONS = """
 local({

@@ -1,0 +1,1 @@
+"""Arguments of a call, rows, slices, and arrays on their way to `fit()`."""

@@ -1,0 +1,96 @@
+"""One call's arguments, taken apart into the tensors that have rows and the rest."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.private_api.keras import mask_of, with_mask
+
+
+class CallArguments:
+    """The arguments of a call, as a flat list of tensors with rows, and the way back for any slice of them.
+
+    Masks that ride on the inputs are sliced with them. Composite tensors (ragged, sparse) count as one.
+    """
+
+    def __init__(self, args: tuple, kwargs: dict[str, Any]):
+        self._structure = (args, kwargs)
+        self._flat = [_as_tensor(leaf) for leaf in keras.tree.flatten(self._structure)]
+        self._with_rows = [position for position, leaf in enumerate(self._flat) if _has_rows(leaf)]
+        self._masked = [position for position in self._with_rows if mask_of(self._flat[position]) is not None]
+        self._types = open_types(self.tensors)
+        if not self._with_rows:
+            raise ValueError(
+                "Expected a batch: at least one input tensor with rows. "
+                f"Received: args={args}, kwargs={kwargs}. Pass arrays or tensors whose first axis is the batch."
+            )
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """Inputs with rows, then the masks that ride on them."""
+        inputs = [self._flat[position] for position in self._with_rows]
+        return inputs + [mask_of(self._flat[position]) for position in self._masked]
+
+    @property
+    def training(self) -> bool | None:
+        """Whether the call says that it trains; None where it does not say."""
+        return self._structure[1].get("training")
+
+    @property
+    def known_rows(self) -> int | None:
+        """How many rows the batch has, None while that is open."""
+        return self.tensors[0].shape[0]
+
+    def types(self, rows: int) -> list[tf.TypeSpec]:
+        """Types of the tensors of a batch like this, with so many rows."""
+        return [_with_rows(spec, rows) for spec in self._types]
+
+    def without_tensors(self) -> "CallArguments":
+        """What can be rebuilt for other tensors, and keeps no graph alive."""
+        other = copy.copy(self)
+        other._flat = [None if tf.is_tensor(leaf) else leaf for leaf in self._flat]
+        other._structure = keras.tree.pack_sequence_as(self._structure, other._flat)
+        return other
+
+    def rebuild(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
+        """Arguments like the original ones, with other tensors (a slice's) in their places."""
+        flat = list(self._flat)
+        for position, tensor in zip(self._with_rows, tensors, strict=False):
+            flat[position] = tensor
+        for position, mask in zip(self._masked, tensors[len(self._with_rows) :], strict=True):
+            flat[position] = with_mask(flat[position], mask)
+        return keras.tree.pack_sequence_as(self._structure, flat)
+
+
+def _as_tensor(leaf: Any) -> Any:
+    """Arrays become tensors, as Keras does with the inputs of a layer; flags and None stay what they are."""
+    return tf.convert_to_tensor(leaf) if hasattr(leaf, "__array__") and not tf.is_tensor(leaf) else leaf
+
+
+def _has_rows(leaf: Any) -> bool:
+    return tf.is_tensor(leaf) and leaf.shape.rank != 0
+
+
+def open_types(tensors: Sequence[tf.Tensor]) -> list[tf.TypeSpec]:
+    """The types of tensors, dense, ragged or sparse, with any number of rows: those of all slices."""
+    return [_with_rows(tf.type_spec_from_value(x), None) for x in tensors]
+
+
+def _with_rows(spec: tf.TypeSpec, rows: int | None) -> tf.TypeSpec:
+    shape = tf.TensorShape([rows, *spec.shape[1:]])
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+    return type(spec)(shape, spec.dtype)
+
+
+def flatten_composites(tensors: Sequence[Any]) -> list[Any]:
+    """Dense components of a list of tensors, as functions and gradients take them; or of types, their types."""
+    return tf.nest.flatten(list(tensors), expand_composites=True)
+
+
+def restore_composites(like: Sequence[tf.Tensor], components: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The inverse of `flatten_composites` for tensors of the types in `like`, with as many rows as they have."""
+    return tf.nest.pack_sequence_as(open_types(like), list(components), expand_composites=True)

@@ -1,0 +1,108 @@
+"""Arguments of Keras' verbs, with batches in place of large arrays."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.batches.array_source import ArrayOwner, batches, kept_type, released
+
+LARGE = 2**26  # bytes of arrays that Keras would copy, from which on a copy is worth avoiding
+
+
+def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
+    """Calls a model's `fit`, with batches in place of large arrays."""
+    with released() as keep:
+        return verb(**_fit_arguments(arguments, keep))
+
+
+def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
+    """Calls a model's `evaluate` or `predict`, with batches in place of large arrays."""
+    with released() as keep:
+        return verb(**_as_batches(arguments, False, arguments.get("steps"), keep))
+
+
+def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]) -> dict[str, Any]:
+    arguments = validated_apart({"shuffle": True, **arguments})
+    if arguments.get("validation_split") and arguments.get("validation_data") is None:
+        return arguments  # not large, or to be refused by Keras
+    class_weight = arguments.get("class_weight")
+    if class_weight is not None and _can_be_cut(arguments):
+        if arguments.get("sample_weight") is not None or keras.tree.is_nested(arguments["y"]):
+            return arguments  # Keras says why not
+        arguments["sample_weight"] = row_weights(arguments["y"], arguments.pop("class_weight"))
+    validation = arguments.get("validation_data")
+    if isinstance(validation, tuple | list):
+        size = arguments.get("validation_batch_size") or arguments.get("batch_size")
+        named = dict(zip(("x", "y", "sample_weight"), validation, strict=False))
+        cut = _as_batches({**named, "batch_size": size}, False, arguments.get("validation_steps"), keep)
+        if isinstance(cut["x"], tf.data.Dataset):
+            arguments["validation_data"] = cut["x"]
+    return _as_batches(arguments, arguments["shuffle"], arguments.get("steps_per_epoch"), keep)
+
+
+def _as_batches(
+    arguments: dict[str, Any], shuffle: bool | str, steps: int | None, keep: Callable[[ArrayOwner], None]
+) -> dict[str, Any]:
+    """The arguments with a dataset in place of large arrays; others are left to Keras."""
+    if not _can_be_cut(arguments):
+        return arguments
+    x, y, weight = _data(arguments)
+    if weight is not None and keras.tree.is_nested(y) and not keras.tree.is_nested(weight):
+        weight = keras.tree.map_structure(lambda _: weight, y)  # one weight per row goes for all outputs
+    rows = len(keras.tree.flatten(x)[0])
+    size = arguments.get("batch_size") or (math.ceil(rows / steps) if steps else 32)
+    dataset, cut = batches(x, y, weight, size, shuffle)
+    keep(cut)
+    in_dataset = {"y": None, "sample_weight": None, "shuffle": False}
+    return {**arguments, **{name: value for name, value in in_dataset.items() if name in arguments}, "x": dataset}
+
+
+def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, Any]:
+    """The arguments with the last rows as validation data, where `validation_split` asks for it."""
+    split = arguments.get("validation_split")
+    can_be_cut = _can_be_cut(arguments) if large else are_arrays(arguments)
+    if not split or arguments.get("validation_data") is not None or not can_be_cut:
+        return arguments
+    rows = len(keras.tree.flatten(arguments["x"])[0])
+    at = math.floor(rows * (1.0 - split))
+    if not 0 < at < rows:
+        return arguments
+    data = _data(arguments)
+    first = keras.tree.map_structure(lambda array: None if array is None else array[:at], data)
+    last = keras.tree.map_structure(lambda array: None if array is None else array[at:], data)
+    named = dict(zip(("x", "y", "sample_weight"), first, strict=True))
+    return {**arguments, **named, "validation_data": last, "validation_split": 0.0}
+
+
+def _can_be_cut(arguments: dict[str, Any]) -> bool:
+    """Whether the data are numeric arrays with the same number of rows, and large."""
+    arrays = keras.tree.flatten(_data(arguments))
+    copied = [array for array in arrays if isinstance(array, np.ndarray) and _would_be_copied(array)]
+    return are_arrays(arguments) and sum(array.nbytes for array in copied) >= LARGE
+
+
+def are_arrays(arguments: dict[str, Any]) -> bool:
+    """Whether the data are numeric arrays with the same number of rows."""
+    arrays = [array for array in keras.tree.flatten(_data(arguments)) if array is not None]
+    if not arrays or not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in arrays):
+        return False
+    return all(array.ndim > 0 for array in arrays) and len({len(array) for array in arrays}) == 1 and len(arrays[0]) > 0
+
+
+def _would_be_copied(array: np.ndarray) -> bool:
+    return kept_type(array) != array.dtype or not array.flags.c_contiguous
+
+
+def _data(arguments: dict[str, Any]) -> tuple[Any, Any, Any]:
+    return arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
+
+
+def row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
+    """The weight of each row: that of its class, or 1."""
+    classes = y if y.ndim == 1 else y[..., 0] if y.shape[-1] == 1 else np.argmax(y, axis=-1)
+    weights = [class_weight.get(int(each), 1.0) for each in np.round(classes)]
+    return np.asarray(weights, keras.config.floatx())

@@ -1,0 +1,134 @@
+"""Batches from a function that must be called on the main thread, such as one written in R.
+
+TensorFlow asks for batches on threads of its own. Were the function called there, R would wait for TensorFlow and
+TensorFlow for R. So a callback calls it, on the main thread, just before each step; TensorFlow finds the batch ready.
+"""
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+PEEKED = 2  # batches from which the shapes are read, as Keras does for generators
+
+
+class MainThreadGenerator(keras.callbacks.Callback):
+    """Calls a source before each step and hands its batches to a dataset.
+
+    Args:
+        source: a function without arguments that returns the next batch as `(x, y)` or `(x, y, sample_weight)`, or
+            None when there are no more. In a batch without targets, `(x,)`.
+        phase: `"train"`, `"test"` or `"predict"`: the steps that the batches are for.
+        steps: batches of one pass.
+    """
+
+    def __init__(self, source: Callable[[], Any], phase: str, steps: int) -> None:
+        super().__init__()
+        self._source = source
+        self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._owed = 0  # batches that were taken ahead, to learn their shapes
+        self._spec = self._peek(min(steps, PEEKED))
+        setattr(self, f"on_{phase}_batch_begin", self._feed)
+
+    def dataset(self) -> tf.data.Dataset:
+        """The batches, one per step. It takes none ahead: nothing waits in the background for a batch to come."""
+        dataset = tf.data.Dataset.from_generator(self._batches, output_signature=self._spec)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.inject_prefetch = False
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # another source
+        return dataset.with_options(options)
+
+    def _feed(self, batch: int, logs: Any = None) -> None:
+        for _ in range(self.model.steps_per_execution):
+            if self._owed:
+                self._owed -= 1
+            else:
+                self._ready.put(self._next())
+
+    def _batches(self) -> Iterator[Any]:
+        while (batch := self._ready.get_nowait()) is not None:
+            yield batch
+
+    def _next(self) -> Any:
+        batch = self._source()
+        return None if batch is None else _as_arrays(batch)
+
+    def _peek(self, steps: int) -> Any:
+        batches = [self._next() for _ in range(steps)]
+        for batch in batches:
+            self._ready.put(batch)
+        self._owed = len(batches)
+        given = [batch for batch in batches if batch is not None]
+        if not given:
+            raise ValueError(
+                "Expected a generator of batches. Received: one that gave none. Let it return a list of x and y for as "
+                "many steps as you train."
+            )
+        return keras.tree.map_structure(_spec, given[0], given[-1])
+
+
+def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **arguments: Any) -> keras.callbacks.History:
+    """`model.fit`, where `x` and `validation_data` may be functions that return the next batch."""
+    feeds = []
+    if callable(x):
+        feeds.append(MainThreadGenerator(x, "train", _steps(arguments, "steps_per_epoch")))
+        x = feeds[-1].dataset()
+        arguments["shuffle"] = False
+    if callable(validation_data):
+        feeds.append(MainThreadGenerator(validation_data, "test", _steps(arguments, "validation_steps")))
+        validation_data = feeds[-1].dataset()
+    callbacks = [*feeds, *(arguments.pop("callbacks", None) or [])]
+    return model.fit(x=x, validation_data=validation_data, callbacks=callbacks, **arguments)
+
+
+def evaluate(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
+    """`model.evaluate`, where `x` is a function that returns the next batch; see `MainThreadGenerator`."""
+    return _with_feed(model.evaluate, "test", x, arguments)
+
+
+def predict(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
+    """`model.predict`, where `x` is a function that returns the next batch; see `MainThreadGenerator`."""
+    return _with_feed(model.predict, "predict", x, arguments)
+
+
+def _with_feed(verb: Callable[..., Any], phase: str, source: Callable[[], Any], arguments: dict[str, Any]) -> Any:
+    feed = MainThreadGenerator(source, phase, _steps(arguments, "steps"))
+    return verb(feed.dataset(), **{**arguments, "callbacks": [feed, *(arguments.get("callbacks") or [])]})
+
+
+def _steps(arguments: dict[str, Any], name: str) -> int:
+    steps = arguments.get(name)
+    if not steps:
+        raise ValueError(
+            f"Expected `{name}` to say how many batches to take from a generator. Received: {name}={steps!r}. "
+            "Divide the number of rows by those of a batch."
+        )
+    return steps
+
+
+def _as_arrays(batch: Any) -> Any:
+    """A batch as a tuple of C-ordered arrays, floats in Keras' float type."""
+    if not isinstance(batch, list | tuple) or not 1 <= len(batch) <= 3:
+        raise ValueError(
+            f"Expected a generator to return a list of x, y and perhaps weights. Received: {type(batch).__name__}"
+            f"{f' of length {len(batch)}' if isinstance(batch, list | tuple) else ''}. Return `list(x, y)` in R, "
+            "`(x, y)` in Python."
+        )
+    return keras.tree.lists_to_tuples(keras.tree.map_structure(_as_array, tuple(batch)))
+
+
+def _as_array(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    return np.array(
+        array, keras.config.floatx() if array.dtype.kind == "f" else array.dtype, order="C"
+    )  # always a copy
+
+
+def _spec(one: np.ndarray, other: np.ndarray) -> tf.TensorSpec:
+    """The type of two arrays, and the shape that both have; a batch may have any number of rows."""
+    shape = [a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)]
+    return tf.TensorSpec([None, *shape[1:]], one.dtype)

@@ -1,0 +1,104 @@
+"""split and merge: rows of a batch → one slice per replica, and back. `merge(split(x, n)) == x`."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class RowRange(NamedTuple):
+    """The rows of one replica. A replica without rows works on a copy of row 0, which is dropped again."""
+
+    begin: tf.Tensor  # (), first row of the slice
+    size: tf.Tensor  # (), rows to run, never 0
+    kept: tf.Tensor  # (), rows that count, 0 for a replica that only stands by
+
+
+def share_rows(total: tf.Tensor, num_replicas: int) -> list[RowRange]:
+    """Deals `total` rows to the replicas in order: sizes differ by at most one, the first ones get the larger."""
+    share, rest = total // num_replicas, total % num_replicas
+    shares = []
+    for replica in range(num_replicas):
+        kept = share + tf.cast(replica < rest, total.dtype)
+        begin = replica * share + tf.minimum(replica, rest)
+        idle = tf.equal(kept, 0)
+        shares.append(RowRange(tf.where(idle, 0, begin), tf.where(idle, 1, kept), kept))
+    return shares
+
+
+def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Rows of the batch, a scalar int32; inputs that disagree are refused by TensorFlow with both numbers."""
+    counts = [_num_rows(x) for x in tensors]
+    checks = [
+        tf.debugging.assert_equal(
+            count,
+            counts[0],
+            message="Expected all inputs of a batch to have the same number of rows. Received different numbers.",
+        )
+        for count in counts[1:]
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(counts[0])
+
+
+def split(x: tf.Tensor, shares: list[RowRange]) -> list[tf.Tensor]:
+    """Slices of `x`, dense, ragged or sparse, one per replica."""
+    return [take_rows(x, rows.begin, rows.size) for rows in shares]
+
+
+def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
+    """What counts of a replica's output: all of it, or no row where the replica only stood by.
+
+    An output may have several rows per row of input (a reshape to `(-1, units)`), hence all or nothing.
+    """
+    return take_rows(x, 0, tf.where(tf.equal(kept, 0), 0, _num_rows(x)))
+
+
+def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The batch whose slices these are, rows in their old order."""
+    if isinstance(slices[0], tf.SparseTensor):
+        return _merge_sparse(slices)
+    return tf.concat(list(slices), axis=0)
+
+
+def _merge_sparse(slices: Sequence[tf.SparseTensor]) -> tf.SparseTensor:
+    """As `tf.sparse.concat`, through which no gradient passes. Slices may differ in width; the widest counts."""
+    rows = [x.dense_shape[0] for x in slices]
+    width = tf.reduce_max(tf.stack([x.dense_shape[1:] for x in slices]), axis=0)
+    moves = [tf.concat([[begin], tf.zeros_like(width)], axis=0) for begin in _begins(rows)]
+    return tf.SparseTensor(
+        tf.concat([x.indices + move for x, move in zip(slices, moves, strict=True)], axis=0),
+        tf.concat([x.values for x in slices], axis=0),
+        tf.concat([[tf.add_n(rows)], width], axis=0),
+    )
+
+
+def _begins(rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Where the slices of so many rows begin in their batch."""
+    return tf.unstack(tf.cumsum(tf.stack(rows), exclusive=True), num=len(rows))
+
+
+def _num_rows(x: tf.Tensor) -> tf.Tensor:
+    if isinstance(x, tf.SparseTensor):
+        return tf.cast(x.dense_shape[0], tf.int32)
+    if isinstance(x, tf.RaggedTensor):
+        return tf.cast(x.nrows(), tf.int32)
+    return tf.shape(x)[0]
+
+
+def take_rows(x: tf.Tensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf.Tensor:
+    """`x[begin:begin + size]`, with the number of rows left open so that one trace serves every slice."""
+    if isinstance(x, tf.SparseTensor):
+        return _take_sparse(x, begin, size)
+    taken = x[begin : begin + size]
+    if isinstance(x, tf.RaggedTensor):
+        return taken
+    taken.set_shape([None, *x.shape[1:]])
+    return taken
+
+
+def _take_sparse(x: tf.SparseTensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf.SparseTensor:
+    shape = x.dense_shape
+    start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros_like(shape[1:])], axis=0)
+    count = tf.concat([[tf.cast(size, tf.int64)], shape[1:]], axis=0)
+    return tf.sparse.slice(x, start, count)

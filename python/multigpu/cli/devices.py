@@ -1,0 +1,23 @@
+"""`devices`: which GPUs there are."""
+
+import argparse
+
+import tensorflow as tf
+
+from multigpu.devices.gpu_table import device_table, seen_devices
+
+HELP = """\
+Show the GPUs that `gpus` counts: id, name, hardware, memory that TensorFlow may use and what is free of it,
+CUDA_VISIBLE_DEVICES as seen, and why there are none."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Takes none."""
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Prints the table, in this process of its own, where TensorFlow's devices may be started to ask for memory."""
+    tf.config.list_logical_devices()
+    print(device_table())
+    print(seen_devices())
+    return 0

@@ -1,0 +1,119 @@
+"""`python -m multigpu launch`: starts the workers of one machine, or this one's as a scheduler describes it."""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from multigpu.cli.argument_types import script, whole_number
+from multigpu.cluster.config import configs, described
+from multigpu.cluster.schedulers import config_of
+
+HELP = """\
+Run a script as several workers that train one model together. With --processes they are processes of this machine;
+under srun, or under mpirun with --hosts, run this once in each task; by hand, once on each host, with --hosts and
+--rank."""
+WARNING = (
+    "multigpu: each worker listens on all network interfaces, and TensorFlow asks nobody for a password: whoever "
+    "reaches its port can read and write files as you. Keep it behind a firewall, see docs/several-machines.md.\n"
+)
+LEFT_SECONDS = 60.0  # for the other workers to find out that one has failed, and to say so
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the words may be."""
+    parser.add_argument("--processes", type=whole_number(1), metavar="N", help="start N workers on this machine")
+    parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
+    parser.add_argument(
+        "--rank", type=whole_number(0, 99_999), help="which of the hosts this is, from 0; mpirun says it by itself"
+    )
+    parser.add_argument("script", type=script, help="in Python, or in R")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Runs the script as one worker or several, and gives the status of the first that failed, or else 0."""
+    try:
+        configurations = _configurations(arguments)
+        command = [_interpreter(arguments.script), str(arguments.script), *arguments.arguments]
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    if described({"TF_CONFIG": configurations[0]}) is not None:  # one worker is alone, and does not listen
+        sys.stderr.write(WARNING)
+    environments = [{**os.environ, "TF_CONFIG": config} for config in configurations]
+    if arguments.processes:
+        return _run_all(environments, command)
+    return subprocess.call(command, env=environments[0])
+
+
+def _configurations(arguments: argparse.Namespace) -> list[str]:
+    """A TF_CONFIG for each worker to start here."""
+    if not arguments.processes:
+        hosts = arguments.hosts.split(",") if arguments.hosts is not None else []
+        return [config_of(os.environ, hosts, arguments.rank)]
+    if arguments.hosts is not None or arguments.rank is not None:
+        raise ValueError(
+            "Expected either `--processes N`, for workers on this machine, or `--hosts` and `--rank`. Received: "
+            f"--processes {arguments.processes} with hosts={arguments.hosts!r}, rank={arguments.rank}. Leave one out."
+        )
+    return local_configs(arguments.processes)
+
+
+def _interpreter(script: Path) -> str:
+    if script.suffix.lower() != ".r":
+        return sys.executable
+    found = shutil.which("Rscript")
+    if found is None:
+        raise ValueError(f"Expected `Rscript` on the PATH for a script in R. Received: {script}, and none. Install R.")
+    return found
+
+
+def local_configs(processes: int) -> list[str]:
+    """A TF_CONFIG for each of several workers on this machine, with ports that are free now."""
+    return configs([f"127.0.0.1:{port}" for port in free_ports(processes)])
+
+
+def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> int:
+    """Runs the command in every environment; when one fails, the others have a while to end by themselves."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers as well
+    workers = [subprocess.Popen(command, env=environment) for environment in environments]
+    try:
+        return _wait(workers)
+    except KeyboardInterrupt:  # which they have got as well
+        return _wait(workers)
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wait(workers: Sequence[subprocess.Popen]) -> int:
+    failed, since = 0, 0.0
+    while any(worker.poll() is None for worker in workers):
+        if not failed:
+            failed, since = next((worker.returncode for worker in workers if worker.poll()), 0), time.monotonic()
+        if failed and time.monotonic() - since > LEFT_SECONDS:
+            break
+        time.sleep(0.05)
+    failed = failed or next((worker.returncode for worker in workers if worker.returncode), 0)
+    return 128 - failed if failed < 0 else failed  # as a shell says it: 128 and the number of the signal
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

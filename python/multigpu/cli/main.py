@@ -1,0 +1,38 @@
+"""The command line: `python -m multigpu COMMAND …`."""
+
+import argparse
+from collections.abc import Sequence
+
+from multigpu.cli import devices, launch, run
+
+# name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
+COMMANDS = {"run": run, "launch": launch, "devices": devices}
+DESCRIPTION = "Train Keras models on several GPUs."
+EPILOG = "`python -m multigpu COMMAND --help` tells more of a command. In Python: `help(multigpu.multi_gpu_model)`."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code. Misuse is told on stderr, with exit code 2.
+
+    Args:
+        argv: the words after `python -m multigpu`; by default those of this process.
+    """
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    return COMMANDS[arguments.command].main(arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the words may be."""
+    parser = argparse.ArgumentParser(prog="python -m multigpu", description=DESCRIPTION, epilog=EPILOG)
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        of_command = commands.add_parser(
+            name,
+            help=command.HELP.split(".")[0],
+            description=command.HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        of_command.set_defaults(parser=of_command)
+        command.add_arguments(of_command)
+    return parser

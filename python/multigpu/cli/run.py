@@ -1,0 +1,54 @@
+"""`run`: a script for Keras 2, as it is."""
+
+import argparse
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from multigpu.cli.argument_types import script, whole_number
+from multigpu.devices.logical import simulate_gpus
+from multigpu.keras2.restore import restore_old_names
+
+HELP = """\
+Run a script that was written for Keras 2, as it is: `multi_gpu_model`, its old import paths and what such scripts
+use besides work again. The script is run as by `python script.py args…`: same arguments, same exit code.
+
+  python -m multigpu run train.py --epochs 10
+  python -m multigpu run --simulate 4 train.py      without GPUs: the CPU stands in for four"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `run` takes."""
+    parser.add_argument(
+        "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
+    )
+    parser.add_argument("script", type=script, help="the script")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Runs the script, and gives the exit code that Python would."""
+    if arguments.simulate is not None:
+        try:
+            simulate_gpus(arguments.simulate)
+        except ValueError as error:
+            arguments.parser.error(str(error))
+    restore_old_names()
+    return run_script(arguments.script, arguments.args)
+
+
+def run_script(path: Path, args: list[str]) -> int:
+    """Runs a script as the main module of this process. A traceback shows the script's lines alone, as with Python."""
+    sys.argv = [str(path), *args]
+    if not sys.flags.safe_path:
+        sys.path[0] = str(path.resolve().parent)
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=str(path), __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    except Exception as error:
+        own = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # without the line above
+        sys.excepthook(type(own), own, own.__traceback__)
+        return 1
+    return 0

@@ -1,0 +1,154 @@
+"""Lost workers: nobody waits for one that is gone, and the error names it."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
+
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.peer_status import PATIENCE, absent, asked_at_once
+from multigpu.cluster.rendezvous import seconds_waiting
+
+ATTEMPTS = 3  # questions within `answer_seconds`
+SHOWN = 8  # workers that a message lists, at most
+
+
+class WorkerLostError(RuntimeError):
+    """A worker is gone, or did not come to where the others waited for it."""
+
+
+def wait_for_all(cluster: Cluster) -> None:
+    """Waits until every other worker listens.
+
+    TensorFlow would wait as well, but could not tell a worker that never started from one that is late.
+
+    Raises:
+        WorkerLostError: one of them does not listen within `arrive_seconds`.
+    """
+    seconds_waiting()  # starts TensorFlow: from now on this one listens, and tells what it does
+    ends = time.monotonic() + cluster.arrive_seconds
+    missing = cluster.others
+    while missing := [number for number in missing if not _listens(cluster.addresses[number])]:
+        if time.monotonic() > ends:
+            raise WorkerLostError(_message(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster))
+        time.sleep(0.2)
+
+
+def _listens(address: str) -> bool:
+    """Whether anybody listens at this address, `"host:port"`."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def watch(cluster: Cluster) -> None:
+    """Ends this worker's waiting, from now on, when another one is not alive or does not come.
+
+    It asks the others, all the time, whether they are alive: one that is silent, but keeps its connections, would not
+    be noticed. And it looks for how long this one has been waiting. An op has a limit of its own, which is the last
+    resort: when that ends it, TensorFlow goes on with what the op leaves behind, and may crash.
+    """
+    if not _watches:
+        _watches.append(HeartbeatMonitor(cluster))
+        _watches[0].start()
+
+
+@contextlib.contextmanager
+def named(cluster: Cluster | None) -> Iterator[None]:
+    """Turns an error of a collective op into one that names the worker that is gone.
+
+    Raises:
+        WorkerLostError: a collective op failed, and a worker is to blame.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if cluster is None or not _is_of_collective(error):
+            raise
+        found = next((watching.found for watching in _watches if watching.found), None)
+        raise WorkerLostError(_message(found or _found(cluster, _lost(cluster)), cluster)) from error
+
+
+def _is_of_collective(error: tf.errors.OpError) -> bool:
+    kinds = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
+    return isinstance(error, kinds) or "ollective" in error.message or "RecvBuf" in error.message
+
+
+def _message(received: str, cluster: Cluster) -> str:
+    return (
+        f"Expected all {cluster.size} workers to train together. Received: {received}. Restart all of them; with "
+        "`keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of workers. "
+        f"(This is {cluster.name(cluster.number)}.)"
+    )
+
+
+def _found(cluster: Cluster, lost: Sequence[int]) -> str:
+    """What is wrong: workers are gone, or have been absent for long, or one of some must have been."""
+    facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
+    absentees = absent(cluster, cluster.arrive_seconds / 2)
+    doing = {number: does for number, does in absentees.items() if number not in lost}
+    facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
+    rest = [number for number in cluster.others if number not in lost]
+    if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # who is lost gave up
+        facts.append(_one_of(rest, cluster))
+    return "; ".join(facts)
+
+
+def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
+    who = " or ".join(map(cluster.name, numbers)) if len(numbers) <= SHOWN else f"one of {len(numbers)} others"
+    return (
+        f"{who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something else than the others, or "
+        "waits for its data"
+    )
+
+
+def _lost(cluster: Cluster) -> list[int]:
+    """Workers that do not answer, or are other processes than before."""
+    return [number for number, lost in asked_at_once(lambda number: _is_lost(number, cluster), cluster).items() if lost]
+
+
+def _is_lost(number: int, cluster: Cluster) -> bool:
+    limit = int(1000 * cluster.answer_seconds / ATTEMPTS)
+    for _ in range(ATTEMPTS):
+        try:
+            context.context().check_collective_ops_peer_health(cluster.tasks[number], timeout_in_ms=limit)
+        except tf.errors.OpError:
+            continue
+        return False
+    return True
+
+
+class HeartbeatMonitor(threading.Thread):
+    """Looks after the waiting of this worker, in the background.
+
+    Attributes:
+        found: what is wrong, when it has ended this worker's waiting.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(name="multigpu-watch", daemon=True)
+        self.found = ""
+        self._cluster = cluster
+
+    def run(self) -> None:
+        """Looks, again and again, until something is wrong."""
+        while not self.found:
+            time.sleep(self._cluster.answer_seconds / ATTEMPTS)
+            self.found = self._looked()
+        # ends the sums of this worker, now and later, and those of the workers that receive from it
+        context.context().abort_collective_ops(tf.errors.UNAVAILABLE, self.found)
+
+    def _looked(self) -> str:
+        late = seconds_waiting() > self._cluster.arrive_seconds
+        lost = _lost(self._cluster)
+        return _found(self._cluster, lost) if late or lost else ""
+
+
+_watches: list[HeartbeatMonitor] = []

@@ -1,0 +1,163 @@
+"""Joining the cluster: TensorFlow's collective ops, set up before TensorFlow starts."""
+
+import json
+import os
+
+import tensorflow as tf
+from tensorflow.python.eager import context  # the one public way, a strategy, starts TensorFlow: see `join`
+
+from multigpu.arguments import shown
+from multigpu.cluster.config import Cluster, described, jobs_of
+from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
+
+
+def join() -> None:
+    """Makes TensorFlow, when it starts, listen as the worker that TF_CONFIG describes, if it does.
+
+    A model is built before `multi_gpu_model()` is called, and TensorFlow starts with its first variable. So this runs
+    when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but starts TensorFlow,
+    and then devices can no longer be configured.
+    """
+    try:
+        cluster = described(os.environ)
+    except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
+        return
+    if cluster is not None and joined() is None and not _started():  # `check_joined` says so where it is too late
+        _listen(cluster)
+
+
+def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None) -> None:
+    """Joins the other tasks that a scheduler has started, to train one model together; TF_CONFIG is joined unasked.
+
+    Call it at the top of the script, in every task, before a model is built.
+
+    Args:
+        resolver: None takes the workers that TF_CONFIG names, or else the tasks that `srun` has started, or `mpirun`
+            on one machine. For another scheduler or a cloud, one of TensorFlow's cluster resolvers, for instance
+            `tf.distribute.cluster_resolver.KubernetesClusterResolver(...)`. It has to know which task this process
+            is: give those that do not `task_type` and `task_id`.
+
+    Raises:
+        ValueError: TensorFlow has already used a device; or a scheduler has started several tasks and does not say
+            where the others are; or the resolver does not say which task this is, or is none; or there are parameter
+            servers; or this process has joined other workers. Where this process is alone, nothing happens.
+
+    Examples:
+        >>> import multigpu
+        >>> multigpu.join_cluster()  # no scheduler: nothing changes
+        >>> import tensorflow as tf
+        >>> spec = tf.train.ClusterSpec({"worker": ["10.0.0.1:2222"]})
+        >>> simple = tf.distribute.cluster_resolver.SimpleClusterResolver
+        >>> multigpu.join_cluster(simple(spec, task_type="worker", task_id=0))  # one worker: nothing changes
+    """
+    known, cluster = _known_here() if resolver is None else ("the resolver finds", _found_by(resolver))
+    before = joined()
+    if cluster is None or cluster == before:
+        return
+    if before is not None:
+        raise ValueError(
+            f"Expected one cluster. Received: {cluster}, with {', '.join(cluster.addresses)}, and before "
+            f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both, and "
+            "before a model is built."
+        )
+    if _started():
+        raise _too_late(cluster, known, "Call `multigpu.join_cluster()`")
+    _listen(cluster)
+
+
+def _known_here() -> tuple[str, Cluster | None]:
+    """The cluster in TF_CONFIG, which has the last word, even if it is `{}`; or else that of a scheduler's tasks."""
+    if "TF_CONFIG" in os.environ:
+        return "TF_CONFIG describes", described(os.environ)
+    config = config_of_tasks(os.environ)
+    if config is None:
+        check_no_task_is_left_out(os.environ)
+        return "", None
+    return "variables of SLURM or MPI describe", _described_as(config, "the variables of SLURM or MPI")
+
+
+def _found_by(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster | None:
+    if not isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver):
+        raise ValueError(
+            "Expected `resolver` to be one of `tf.distribute.cluster_resolver`, or None for TF_CONFIG, SLURM or MPI. "
+            f"Received: resolver={shown(resolver)}. Call `join_cluster()` in a task of `srun` or `mpirun`."
+        )
+    return _described_as(_config_of(resolver), "the resolver")
+
+
+def _described_as(config: str, known_as: str) -> Cluster | None:
+    return described({**os.environ, "TF_CONFIG": config}, known_as)
+
+
+def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
+    spec = resolver.cluster_spec()  # some know their task only after this
+    if not resolver.task_type or resolver.task_id is None:
+        raise ValueError(
+            "Expected a resolver that knows which task this process is. Received: "
+            f"{type(resolver).__name__} with task_type={resolver.task_type!r} and task_id={resolver.task_id!r}. "
+            "Give it both, for instance `resolver.task_type, resolver.task_id = 'worker', 0` for the first worker."
+        )
+    task = {"type": resolver.task_type, "index": resolver.task_id}
+    # some resolvers count with numpy
+    return json.dumps({"cluster": {job: spec.job_tasks(job) for job in spec.jobs}, "task": task}, default=int)
+
+
+def _started() -> bool:
+    return context.context()._context_handle is not None
+
+
+def _listen(cluster: Cluster) -> None:
+    this = context.context()
+    this.configure_collective_ops(
+        collective_leader=cluster.tasks[0],
+        scoped_allocator_enabled_ops=(),
+        device_filters=(cluster.tasks[cluster.number],),
+    )
+    this.enable_collective_ops(_Server(cluster))
+
+
+def joined() -> Cluster | None:
+    """The cluster that this process has joined, if any."""
+    return getattr(context.context()._collective_ops_server_def, "joined", None)
+
+
+def check_joined() -> None:
+    """Refuses to train alone where TF_CONFIG describes a cluster that was not understood or joined.
+
+    Where a scheduler has started several tasks that did not join, it says so, once.
+
+    Raises:
+        ValueError: the message says what was expected, what was received, and what to do.
+    """
+    if joined() is not None:
+        return
+    cluster = described(os.environ)
+    if cluster is not None:
+        raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
+    say_that_tasks_train_apart(os.environ)
+
+
+def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
+    return ValueError(
+        f"Expected to join before TensorFlow uses a device, since {known} {cluster.size} workers: TensorFlow opens "
+        f"its port when it starts. Received: TensorFlow started first, on {cluster}. {cure} at the top of the script."
+    )
+
+
+class _Server:
+    """What TensorFlow asks for its server: the settings as they are when it starts, not when this was made."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        device = tf.DeviceSpec.from_string(cluster.tasks[cluster.number])
+        self.joined = cluster
+        self.job_name, self.task_index = device.job, device.task
+
+    def SerializeToString(self) -> bytes:  # noqa: N802  # the name that a protocol buffer has
+        definition = tf.train.ServerDef(
+            cluster=tf.train.ClusterSpec(jobs_of(self.joined)).as_cluster_def(),
+            job_name=self.job_name,
+            task_index=self.task_index,
+            protocol="grpc",
+            default_session_config=context.context().config,
+        )
+        return definition.SerializeToString()

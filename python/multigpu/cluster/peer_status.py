@@ -1,0 +1,70 @@
+"""What the other workers do, asked over the port on which TensorFlow listens."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.rendezvous import handles_by_name, seconds_waiting, state_of
+
+PATIENCE = 2.0  # seconds, for an answer
+
+
+NOT_THERE = "has made no parallel model yet"
+
+
+WITHIN = "waits for its data, or is in the midst of a step"
+
+
+ELSEWHERE = "does something else"
+
+
+def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
+    """What those workers do that have been absent for longer than that, by number; of some nothing may be known."""
+    not_there = NOT_THERE if seconds_waiting() > seconds else ""
+    states = asked_at_once(lambda number: _asked(cluster, number), cluster)
+    told = {
+        number: not_there if isinstance(state, tf.errors.FailedPreconditionError) else absence(state, seconds)
+        for number, state in states.items()
+        if state is not None
+    }
+    return {number: does for number, does in told.items() if does}
+
+
+def absence(state: Any, seconds: float) -> str:
+    """What a worker does that has been absent for longer than that, as its state says; or else nothing."""
+    waits, since, within = state
+    does = WITHIN if within else ELSEWHERE
+    return f"{does}, for {since:.0f} seconds now" if not waits and since > seconds else ""
+
+
+def _asked(cluster: Cluster, number: int) -> Any:
+    """The state of another worker; the error where it has no record; None where it does not tell."""
+    task, address = cluster.tasks[number], cluster.addresses[number]
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * PATIENCE), device_filters=[task])
+    with tf.Graph().as_default():
+        with tf.device(f"{task}/device:CPU:0"):
+            state = state_of(handles_by_name())
+        try:
+            with tf.compat.v1.Session(f"grpc://{address}", config=config) as session:
+                return session.run(state)
+        except tf.errors.OpError as error:
+            return error if isinstance(error, tf.errors.FailedPreconditionError) else None
+
+
+def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int, Any]:
+    """The answer of each other worker, by number, to a question that may take its time."""
+    answers = {}
+
+    def ask(number: int) -> None:
+        answers[number] = question(number)
+
+    # daemons, which a process that ends does not wait for; those of a pool of Python's it would
+    asking = [threading.Thread(target=ask, args=(number,), daemon=True) for number in cluster.others]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    return dict(sorted(answers.items()))

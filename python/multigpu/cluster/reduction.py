@@ -1,0 +1,193 @@
+"""The workers as one call of a template sees them: what its devices have reduced is reduced over workers as well.
+
+The loss is taken on this worker's rows, and as a mean: L = Σ over workers of (their rows ÷ all rows) · their L. So are
+its gradient and the state that is averaged; what is a sum over rows is summed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from multigpu.cluster.collective import Group
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.rendezvous import barrier_sum
+from multigpu.cluster.sparse_rows import all_rows, gather
+from multigpu.private_api.gradients import custom_gradient
+
+
+class Step(NamedTuple):
+    """The step in which a template is called.
+
+    Attributes:
+        joint: whether all workers make it together.
+        counts: (), int32, 1 if this worker's rows count.
+        rows: (), float32, rows of the joint batch, or None where nobody has counted them yet.
+        rows_here: (), float32, those of this worker.
+    """
+
+    joint: bool
+    counts: tf.Tensor | int = 1
+    rows: tf.Tensor | None = None
+    rows_here: tf.Tensor | None = None
+
+
+class Workers:
+    """All workers, in one call of one model.
+
+    Attributes:
+        counted: 1 if this worker's rows count, 0 if it only stands by.
+        joint: whether all workers make this call, so that state and losses can be reduced in its forward pass.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model: str,
+        devices: Sequence[str],
+        rows: tf.Tensor,
+        step: Step,
+    ) -> None:
+        """Takes the measure of a call.
+
+        Args:
+            cluster: the workers.
+            model: what tells this model's sums from those of another.
+            devices: this worker's devices.
+            rows: (), rows of this worker's batch.
+            step: the step in which the call is made.
+        """
+        self.counted, self.joint = step.counts, step.joint
+        self._cluster = cluster
+        self._model = model
+        self._devices = list(devices)
+        self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
+        self._rows_of_step = step.rows
+        self._totals: dict[tf.Graph | None, tf.Tensor] = {}
+        if step.joint:
+            self.total_rows()  # here, once, rather than in each replica
+
+    @property
+    def first_replica(self) -> int:
+        """The number of this worker's first replica among those of all."""
+        return self._cluster.number * len(self._devices)
+
+    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The gradient of the joint batch, from those of the workers' batches, on the device that owns the weights."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
+
+    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
+        """The rows of a table's gradient, of the joint batch; a dense gradient as any other."""
+        if not isinstance(x, tf.IndexedSlices):
+            return self.gradient(x, owner, label)
+        with tf.device(owner):
+            weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
+            return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+
+    def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The mean of the workers' values, weighted by rows."""
+        with tf.device(owner):
+            return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
+
+    def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The chief's value; text and truth values stay what they are on each worker."""
+        if not (x.dtype.is_integer or x.dtype.is_floating):
+            return x
+        with tf.device(owner):
+            wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)
+            sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
+            return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
+
+    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum over all replicas of all workers, which run the same trace.
+
+        Its gradient is such a sum as well, of gradients of the joint loss. A worker has those of its own loss, and what
+        it is given back will be weighed like them.
+        """
+
+        @custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
+                total = self._over_replicas(self._weighed(upstream), f"{label} backward")
+                return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
+
+            return self._over_replicas(value, label), of_own_loss
+
+        return summed(x)
+
+    def _over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        size = len(self._devices) * self._cluster.size
+        return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
+
+    def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """`x`, which is the same for all workers, and whose gradient comes from all of them."""
+
+        @custom_gradient
+        def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            return tf.identity(value), lambda upstream: self.gradient(upstream, owner, label)
+
+        return same(x)
+
+    def all_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows of all workers, in their order, for those of this one. Who stands by has none.
+
+        Its gradient is that of the loss of all rows, which every worker takes; it will be weighed like that of a loss
+        of own rows.
+        """
+        _check_travels(x)
+
+        @custom_gradient
+        def gathered(own: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
+
+            def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:
+                mine = upstream[before : before + tf.shape(own)[0]]
+                return tf.math.divide_no_nan(mine, tf.cast(self._share(), mine.dtype))
+
+            return rows, of_own_rows
+
+        return gathered(x[: tf.shape(x)[0] * self.counted])
+
+    def total_rows(self) -> tf.Tensor:
+        """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
+        if self._rows_of_step is not None:
+            return self._rows_of_step
+        graphs = list(_graphs_around())
+        known = next((self._totals[graph] for graph in graphs if graph in self._totals), None)
+        if known is None:
+            with tf.device("CPU:0"):
+                known = barrier_sum(self._rows, lambda rows: self._sum(rows, "CPU:0", "rows of the batch"))
+                self._totals[graphs[0]] = known
+        return known
+
+    def _weighed(self, x: tf.Tensor) -> tf.Tensor:
+        """`x` times this worker's share of the rows; without rows it is 0, even where it is NaN."""
+        return tf.math.multiply_no_nan(x, tf.cast(self._share(), x.dtype))
+
+    def _share(self) -> tf.Tensor:
+        return tf.math.divide_no_nan(self._rows, self.total_rows())
+
+    def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
+
+    def _group(self, size: int, devices: str) -> Group:
+        return Group(size, f"{size} of {devices}", self._cluster.op_seconds)
+
+
+def _check_travels(x: tf.Tensor) -> None:
+    """Refuses what collective ops do not take."""
+    if not isinstance(x, tf.Tensor) or x.dtype == tf.string:
+        kind = x.dtype.name if isinstance(x, tf.Tensor) else type(x).__name__
+        raise ValueError(
+            "Expected dense numbers where a loss, or the state of a layer, depends on the rows of several workers. "
+            f"Received: {kind}. Compute it in a layer that takes numbers, or train on one machine."
+        )
+
+
+def _graphs_around() -> Iterator[tf.Graph | None]:
+    """The graph of the function that is being traced, and those of the functions around it; None outside of any."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    yield graph
+    while (graph := getattr(graph, "outer_graph", None)) is not None:
+        yield graph

@@ -1,0 +1,79 @@
+"""Absence: for how long a worker has not been where all meet, which the others can read.
+
+All meet in the first sum of a step and in each message: nobody leaves before everybody has come. So whoever waits there
+for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each keeps that
+in variables with a name, which the others read on the port where TensorFlow listens anyway. TensorFlow itself answers,
+also while Python, or R, is busy. (Its coordination service could keep them as well; but with that, the first op of a
+process waits until all others have started, and fails, in whatever line that is, where one does not.)
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+@functools.cache
+def record() -> tuple[tf.Tensor, tf.Tensor]:
+    """Handles of what this worker does: TensorFlow writes it in the midst of a step."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        meeting, within = handles_by_name()
+        _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
+        _write(within, tf.zeros([], tf.float64))
+        return meeting, within
+
+
+def handles_by_name() -> tuple[tf.Tensor, tf.Tensor]:
+    """Two variables, by the names that are the same on all workers.
+
+    One has whether the worker waits for the others, 1 or 0, and since when, in seconds since 1970; the other whether it
+    makes a step.
+    """
+    make = functools.partial(tf.raw_ops.VarHandleOp, dtype=tf.float64)  # the names of a `tf.Variable` are private
+    return make(shape=[2], shared_name="multigpu_meeting"), make(shape=[], shared_name="multigpu_within_step")
+
+
+def _write(handle: tf.Tensor, value: tf.Tensor) -> Any:
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+def state_of(handles: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    """(3,): whether a worker waits, for how long it has or has not been, by its own clock, and whether it makes a step.
+
+    Where a worker has no record, TensorFlow raises a `tf.errors.FailedPreconditionError`.
+    """
+    meeting, within = (tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64) for handle in handles)
+    waits, since = tf.unstack(tf.ensure_shape(meeting, [2]))
+    return tf.stack([waits, tf.maximum(tf.timestamp() - since, 0.0), within])
+
+
+def barrier_sum(x: tf.Tensor, summed: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """`summed(x)`, a sum in which all workers meet. From when `x` is known until it ends, this one waits."""
+    meeting, _ = record()
+    with tf.device("CPU:0"):
+        with tf.control_dependencies([x]):
+            came = _write(meeting, tf.stack([tf.ones([], tf.float64), tf.timestamp()]))
+        with tf.control_dependencies([came] if came is not None else []):  # None: it is done
+            met = summed(tf.identity(x))
+        with tf.control_dependencies([met]):
+            _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
+    return met
+
+
+@contextlib.contextmanager
+def within_step() -> Iterator[None]:
+    """A time in which this worker makes a step, which begins with its data."""
+    _, within = record()
+    _write(within, tf.ones([], tf.float64))
+    try:
+        yield
+    finally:
+        _write(within, tf.zeros([], tf.float64))
+
+
+def seconds_waiting() -> float:
+    """For how long this worker has been waiting for the others; 0 if it does not."""
+    waits, seconds, _ = state_of(record()).numpy()
+    return waits * seconds

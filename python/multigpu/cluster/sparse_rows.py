@@ -1,0 +1,68 @@
+"""Rows from all workers: as many from each as it has, which only rows of zeros make equal."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from multigpu.cluster.config import Cluster
+
+
+def all_rows(
+    rows: tf.IndexedSlices, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]
+) -> tf.IndexedSlices:
+    """The rows of all workers, in their order.
+
+    TensorFlow gathers equal shapes alone. So each worker's rows are written into a place of their own in a tensor of
+    zeros, as long as the longest, and these tensors are summed. Rows of zeros point to row 0, where they add nothing.
+
+    Args:
+        rows: this worker's.
+        cluster: the workers.
+        summed: sums over workers what is given, under a label.
+    """
+    count = tf.shape(rows.indices)[0]
+    longest = tf.reduce_max(_counts(count, cluster, summed))
+    all_values = _stacked(rows.values, longest, cluster, summed, "values")
+    all_indices = _stacked(tf.cast(rows.indices, tf.int64), longest, cluster, summed, "indices")
+    return tf.IndexedSlices(
+        tf.reshape(all_values, tf.concat([[-1], tf.shape(rows.values)[1:]], axis=0)),
+        tf.cast(tf.reshape(all_indices, [-1]), rows.indices.dtype),
+        rows.dense_shape,
+    )
+
+
+def gather(
+    x: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The rows of all workers, in their order, and how many come before those of this one.
+
+    Args:
+        x: this worker's, of any number of rows; all else of its shape is that of all workers.
+        cluster: the workers.
+        summed: sums over workers what is given, under a label.
+    """
+    counts = _counts(tf.shape(x)[0], cluster, summed)
+    wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)  # which collective ops take
+    stacked = _stacked(wide, tf.reduce_max(counts), cluster, summed, f"rows {x.dtype.name}")
+    rows = tf.concat([stacked[number, : counts[number]] for number in range(cluster.size)], axis=0)
+    rows.set_shape([None, *x.shape[1:]])
+    return tf.cast(rows, x.dtype), tf.reduce_sum(counts[: cluster.number])
+
+
+def _counts(count: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]) -> tf.Tensor:
+    """How many rows each worker has."""
+    return summed(_in_place(count[None], cluster)[:, 0], "counts")
+
+
+def _stacked(
+    x: tf.Tensor, longest: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor], label: str
+) -> tf.Tensor:
+    """The rows of all workers, filled up with zeros: (workers, longest, ...)."""
+    filled = tf.pad(x, [[0, longest - tf.shape(x)[0]]] + [[0, 0]] * (x.shape.rank - 1))
+    return summed(_in_place(filled, cluster), f"{label} {x.shape[1:]}")
+
+
+def _in_place(x: tf.Tensor, cluster: Cluster) -> tf.Tensor:
+    """Zeros for every worker, with `x` in the place of this one: (workers, ...)."""
+    before, after = cluster.number, cluster.size - 1 - cluster.number
+    return tf.pad(x[None], [[before, after]] + [[0, 0]] * x.shape.rank)

@@ -1,0 +1,1 @@
+"""Which devices there are, and the plan of which of them do what."""

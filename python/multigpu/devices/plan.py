@@ -1,0 +1,165 @@
+"""What the user asked for, read once: which devices run replicas, and where their outputs are merged."""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multigpu.arguments import check_flags, shown, whole_number
+from multigpu.cluster.config import Cluster
+from multigpu.devices.logical import MOST_DEVICES, short_name
+
+MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
+
+TOO_FEW = (
+    "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= {least}`. Received: "
+    "gpus={gpus}{found}."
+)
+SIMULATE = (
+    " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
+    "first."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a parallel model works: one replica on each of `devices`, outputs and loss on `merge_device`.
+
+    Attributes:
+        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`.
+        merge_device: name of the device where outputs are merged and the loss is taken.
+        cpu_relocation: whether the CPU owns all weights.
+        cluster: the workers, of which this machine is one, or None where it trains alone.
+    """
+
+    devices: tuple[str, ...]
+    merge_device: str
+    cpu_relocation: bool = False
+    cluster: Cluster | None = None
+
+    def rows(self, batch_size: int) -> tuple[int, ...]:
+        """Rows of a batch that each replica gets: sizes differ by at most one."""
+        share, rest = divmod(batch_size, len(self.devices))
+        return tuple(share + (replica < rest) for replica in range(len(self.devices)))
+
+    def __str__(self) -> str:
+        weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
+        replicas = f"{len(self.devices)} replicas on {', '.join(self.devices)}"
+        here = f"; {self.cluster}" if self.cluster else ""
+        return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
+
+
+def make_plan(
+    gpus: object,
+    cpu_merge: bool,
+    cpu_relocation: bool,
+    visible: dict[str, list[str]],
+    cluster: Cluster | None = None,
+    imagined: bool = False,
+) -> Plan:
+    """The plan for `gpus`, as a pure function of the arguments and the visible devices.
+
+    Args:
+        gpus: as in `multi_gpu_model`.
+        cpu_merge: as in `multi_gpu_model`.
+        cpu_relocation: as in `multi_gpu_model`.
+        visible: the devices of this machine.
+        cluster: the workers, if several train together; one device each is then enough.
+        imagined: whether the devices need not be there, and one is enough.
+    """
+    check_flags(cpu_merge=cpu_merge, cpu_relocation=cpu_relocation)
+    found = visible["gpus"]
+    wanted = found if gpus is None else _named(gpus, found)
+    _check_number(wanted, gpus, found, least=1 if cluster or imagined else 2)
+    _check_distinct(wanted, gpus)
+    if not imagined:
+        _check_present(wanted, visible)
+    return Plan(
+        devices=tuple(wanted),
+        merge_device="CPU:0" if cpu_merge else wanted[0],
+        cpu_relocation=bool(cpu_relocation),
+        cluster=cluster,
+    )
+
+
+def _named(gpus: object, found: list[str]) -> list[str]:
+    """The names of the devices that a number or a list means."""
+    if isinstance(gpus, Sequence) and not isinstance(gpus, str | bytes | bytearray | memoryview):
+        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # its own length may be anything
+        _check_few(len(entries), gpus)
+        return [_device(entry, gpus, found) for entry in entries]
+    number = _number(gpus, gpus)
+    _check_few(number, gpus)
+    return [f"{_kind(found)}:{index}" for index in range(number)]
+
+
+def _device(entry: object, gpus: object, found: list[str]) -> str:
+    """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
+    if not isinstance(entry, str):
+        return f"{_kind(found)}:{_number(entry, gpus)}"
+    try:
+        return short_name(entry)
+    except ValueError as error:
+        raise _not_understood(entry, gpus) from error
+
+
+def _kind(found: list[str]) -> str:
+    return found[0].split(":")[0] if found else "GPU"
+
+
+def _number(entry: object, gpus: object) -> int:
+    number = whole_number(entry)
+    if number is None:
+        raise _not_understood(entry, gpus)
+    if number < 0:
+        raise ValueError(
+            f"Expected GPU numbers of 0 or more in `gpus`. Received: {shown(number)} in gpus={shown(gpus)}. "
+            "Ids count from 0, as in `gpus=[0, 1]`."
+        )
+    return number
+
+
+def _check_few(number: int, gpus: object) -> None:
+    if number > MOST_DEVICES:
+        raise ValueError(
+            f"Expected `gpus` to be at most {MOST_DEVICES:,} devices. Received: gpus={shown(gpus)}. Use `gpus=None` "
+            "for all GPUs of this machine."
+        )
+
+
+def _not_understood(entry: object, gpus: object) -> ValueError:
+    return ValueError(
+        "Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names. "
+        f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. "
+        "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
+    )
+
+
+def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: int) -> None:
+    if len(wanted) >= least:
+        return
+    what = "gpus" if gpus is None or whole_number(gpus) is not None else "len(gpus)"
+    counted = f", and {len(found)} found" if gpus is None else ""
+    all_of_them = "" if wanted or gpus is None else " Use `gpus=None` for all GPUs."
+    message = TOO_FEW.format(what=what, least=least, gpus=shown(gpus), found=counted)
+    raise ValueError(message + all_of_them + ("" if found else SIMULATE))
+
+
+def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
+    twice = sorted(device for device, times in Counter(wanted).items() if times > 1)
+    if twice:
+        raise ValueError(
+            f"Expected each device once in `gpus`. Received: gpus={shown(gpus)}, with {', '.join(twice)} more than "
+            "once. Name each GPU once: a second replica on one GPU would only slow it down."
+        )
+
+
+def _check_present(wanted: Sequence[str], visible: dict[str, list[str]]) -> None:
+    present = visible["gpus"] + [name for name in visible["others"] if name not in visible["gpus"]]
+    if len(wanted) <= len(present) and set(wanted) <= set(present):
+        return
+    expected = str(list(wanted)) if len(wanted) <= 16 else f"{wanted[0]!r} to {wanted[-1]!r}, {len(wanted)} in all"
+    raise ValueError(
+        f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {expected}. "
+        f"However this machine only has: {present}. Try reducing `gpus`." + ("" if visible["gpus"] else SIMULATE)
+    )

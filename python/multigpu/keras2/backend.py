@@ -1,0 +1,82 @@
+"""Functions of `keras.backend` that `tf.keras.backend` has not, or not for the variables of Keras 3."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.devices.logical import available_gpus
+from multigpu.keras2.modules import put_name
+from multigpu.keras2.tf1_sessions import Session, set_session
+
+
+def restore() -> None:
+    """Adds them."""
+    functions = [set_value, get_value, batch_set_value, batch_get_value, count_params, function, set_session]
+    functions += [_get_available_gpus, image_dim_ordering, set_image_dim_ordering]
+    for each in functions:
+        put_name("backend", each.__name__, each)
+    put_name("backend", "get_session", Session)
+    put_name("backend", "tf", tf)
+    for module in ("utils.multi_gpu_utils", "utils.training_utils"):
+        put_name(module, "_get_available_devices", _get_available_devices)
+        put_name(module, "_normalize_device_name", _normalize_device_name)
+
+
+def set_value(x: Any, value: Any) -> None:
+    """Assigns a value to a variable."""
+    x.assign(value)
+
+
+def get_value(x: Any) -> Any:
+    """The value of a variable, as an array."""
+    return np.asarray(x)[()]
+
+
+def batch_set_value(tuples: Sequence[tuple[Any, Any]]) -> None:
+    """Assigns values to variables."""
+    for x, value in tuples:
+        set_value(x, value)
+
+
+def batch_get_value(tensors: Sequence[Any]) -> list[Any]:
+    """The values of variables."""
+    return [get_value(x) for x in tensors]
+
+
+def count_params(x: Any) -> int:
+    """How many numbers a variable has."""
+    return math.prod(x.shape)
+
+
+def function(inputs: Sequence[Any], outputs: Sequence[Any], updates: Any = None) -> Callable:
+    """A function from arrays to arrays, made of symbolic tensors of a model."""
+    model = keras.Model(list(inputs), list(outputs))
+    return lambda values: [np.asarray(output) for output in keras.tree.flatten(model(list(values), training=False))]
+
+
+def _get_available_gpus() -> list[str]:
+    """What `gpus` counts, as GPUs: scripts look for these names before they spread a model, simulated or not."""
+    return [f"/device:GPU:{number}" for number in range(len(available_gpus()))]
+
+
+def _get_available_devices() -> list[str]:
+    return [*_get_available_gpus(), "/device:CPU:0"]
+
+
+def _normalize_device_name(name: str) -> str:
+    """`"/device:GPU:1"` → `"/gpu:1"`."""
+    return "/" + ":".join(name.lower().strip("/").split(":")[-2:])
+
+
+def image_dim_ordering() -> str:
+    """How images lie in memory, in the words of Keras 1."""
+    return "tf" if keras.config.image_data_format() == "channels_last" else "th"
+
+
+def set_image_dim_ordering(order: str) -> None:
+    """Sets how images lie in memory, in the words of Keras 1."""
+    keras.config.set_image_data_format("channels_last" if order == "tf" else "channels_first")

@@ -1,0 +1,138 @@
+"""Arguments of Keras 2 that a constructor no longer takes, and assignments that it allowed."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from multigpu.keras2.modules import put_name
+
+FILE_ENDINGS = {True: ".weights.h5", False: ".h5"}  # by `save_weights_only`; Keras 3 insists on one of them
+
+
+def restore() -> None:
+    """Gives callbacks the arguments of Keras 2 back."""
+    for callback in (ModelCheckpoint, EarlyStopping, ReduceLROnPlateau, LearningRateScheduler, TensorBoard):
+        put_name("callbacks", callback.__name__, callback)
+    stock = keras.callbacks.Callback.model
+    keras.callbacks.Callback.model = stock.setter(lambda self, model: setattr(self, "_model", model))
+
+
+def _direction(monitor: str, mode: str) -> str:
+    """What "auto" means in Keras 2: more is better of an accuracy, less of all else. Keras 3 asks the metric."""
+    if mode in ("min", "max"):
+        return mode
+    return "max" if "acc" in monitor or monitor.startswith("fmeasure") else "min"
+
+
+def _add_old_name(logs: dict[str, Any] | None) -> None:
+    if logs is not None and "learning_rate" in logs:
+        logs["lr"] = logs["learning_rate"]
+
+
+class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """Keras' own, which saves to any name, every `period` epochs."""
+
+    def __init__(
+        self,
+        filepath: Any,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_best_only: bool = False,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        period: Any = 1,
+        **kwargs: Any,
+    ) -> None:
+        if period == "epoch":  # the seventh argument of Keras 3
+            period = 1
+        ending = FILE_ENDINGS[bool(save_weights_only)]
+        mode = _direction(monitor, mode)
+        super().__init__(f"any{ending}", monitor, verbose, save_best_only, bool(save_weights_only), mode, **kwargs)
+        self.filepath = str(filepath)
+        self.period = period
+        self._epochs_since_last_save = 0
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves, if the period is over."""
+        self._epochs_since_last_save += 1
+        if self._epochs_since_last_save >= self.period:
+            self._epochs_since_last_save = 0
+            super().on_epoch_end(epoch, logs)
+
+
+class EarlyStopping(keras.callbacks.EarlyStopping):
+    """Keras' own, which knows by the name of a metric whether more is better."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        min_delta: float = 0,
+        patience: int = 0,
+        verbose: int = 0,
+        mode: str = "auto",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(monitor, min_delta, patience, verbose, _direction(monitor, mode), *args, **kwargs)
+
+
+class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
+    """Keras' own, with `epsilon` for `min_delta`."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        verbose: int = 0,
+        mode: str = "auto",
+        min_delta: float = 1e-4,
+        *args: Any,
+        epsilon: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        delta = min_delta if epsilon is None else epsilon
+        super().__init__(monitor, factor, patience, verbose, _direction(monitor, mode), delta, *args, **kwargs)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Lowers the rate where it is time to."""
+        super().on_epoch_end(epoch, logs)
+        _add_old_name(logs)
+
+
+class LearningRateScheduler(keras.callbacks.LearningRateScheduler):
+    """Keras' own, which notes the rate as `lr` too, and takes schedules that return any number."""
+
+    def __init__(self, schedule: Callable[..., Any], verbose: int = 0) -> None:
+        super().__init__(_Schedule(schedule), verbose)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the rate."""
+        super().on_epoch_end(epoch, logs)
+        _add_old_name(logs)
+
+
+class _Schedule:
+    """A schedule of the epoch, and in later versions of the rate too, that gives a float."""
+
+    def __init__(self, schedule: Callable[..., Any]) -> None:
+        self._schedule = schedule
+        try:
+            inspect.signature(schedule).bind(0, 0.0)
+            self._arguments = 2
+        except TypeError:
+            self._arguments = 1
+
+    def __call__(self, epoch: int, rate: float) -> float:
+        return float(self._schedule(*(epoch, rate)[: self._arguments]))
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Keras' own, without what it no longer draws."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        for name in ("batch_size", "write_grads", "embeddings_layer_names", "embeddings_data"):
+            kwargs.pop(name, None)
+        super().__init__(*args[:3], **kwargs)

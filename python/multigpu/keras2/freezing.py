@@ -1,0 +1,62 @@
+"""What is trained is settled when a model is compiled, as in Keras 2: the two models of a GAN rely on it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from multigpu.parallel.model import ParallelModel
+from multigpu.private_api.keras import sublayers
+
+SETTLED = "_trainable_when_compiled"
+
+
+def restore() -> None:
+    """Lets layers that are frozen later be trained by a model that was compiled before."""
+    trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
+    trainer.compile = _settling(trainer.compile)  # where Keras looks when it asks whether a class has its own
+    for model in (keras.Model, ParallelModel):
+        for verb in ("fit", "train_on_batch"):
+            setattr(model, verb, _settled(getattr(model, verb)))
+
+
+class Flags:
+    """Which layers of a model are trained. An object of its own: lists in a model are saved with it."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._flags = [(layer, layer.trainable) for layer in [model, *sublayers(model)]]
+
+    def differ(self) -> bool:
+        """Whether any of them has changed."""
+        return any(layer.trainable != trainable for layer, trainable in self._flags)
+
+    def set(self) -> None:
+        """Puts them back, outer layers first: setting them sets those inside."""
+        for layer, trainable in self._flags:
+            layer.trainable = trainable
+
+
+def _settling(compile_model: Callable) -> Callable:
+    @functools.wraps(compile_model)
+    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+        compile_model(self, *args, **kwargs)
+        self.__dict__[SETTLED] = Flags(self)
+
+    return wrapper
+
+
+def _settled(verb: Callable) -> Callable:
+    @functools.wraps(verb)
+    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        settled = self.__dict__.get(SETTLED)
+        if settled is None or not settled.differ():
+            return verb(self, *args, **kwargs)
+        now = Flags(self)
+        settled.set()
+        try:
+            return verb(self, *args, **kwargs)
+        finally:
+            now.set()
+
+    return wrapper

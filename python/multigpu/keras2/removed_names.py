@@ -1,0 +1,35 @@
+"""Names of Keras 2 that have no successor of the same meaning: they can be imported, and say so when they are used."""
+
+from typing import Any, NoReturn
+
+GONE = {  # path below `keras` → what to use instead
+    "models.model_from_yaml": "`model.to_json()` and `keras.models.model_from_json()`",
+    "wrappers.scikit_learn.KerasClassifier": "`keras.wrappers.SKLearnClassifier`",
+    "wrappers.scikit_learn.KerasRegressor": "`keras.wrappers.SKLearnRegressor`",
+    "backend.learning_phase": "the argument `training` of a layer's `call()`",
+    "backend.set_learning_phase": "the argument `training` of a call, as in `model(x, training=False)`",
+    "backend.in_train_phase": "the argument `training` of a layer's `call()`",
+    "backend.in_test_phase": "the argument `training` of a layer's `call()`",
+    "backend.gradients": "`tf.GradientTape`",
+    "backend.placeholder": "`keras.Input`",
+    "utils.HDF5Matrix": "`h5py.File(path)[name][start:end]`, which is an array that `fit()` takes",
+    "layers.LocallyConnected1D": "a layer of your own: Keras 3 has none",
+    "layers.LocallyConnected2D": "a layer of your own: Keras 3 has none",
+    "layers.Merge": "`keras.layers.concatenate()`, `keras.layers.add()` and their kin",
+    "layers.MaxoutDense": "`keras.layers.Dense` and `keras.ops.max()`",
+}
+
+
+class RemovedName:
+    """A name that stands for something that is no more."""
+
+    def __init__(self, path: str, instead: str) -> None:
+        self._path = path
+        self._instead = instead
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses."""
+        raise NotImplementedError(
+            f"Expected a name that Keras 3 has. Received: `{self._path}`, which ended with Keras 2. "
+            f"Use {self._instead}."
+        )

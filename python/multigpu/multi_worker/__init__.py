@@ -1,0 +1,1 @@
+"""The parallel model of several workers."""

@@ -1,0 +1,103 @@
+"""Cutting a dataset: each worker's parts of its batches, by TensorFlow's auto-shard."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset  # public within a strategy alone
+
+from multigpu.batches.split_merge import count_rows, share_rows, take_rows
+from multigpu.cluster.config import Cluster
+from multigpu.multi_worker.step import Part
+
+OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
+READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")
+
+
+def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
+    """This worker's parts of the joint batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == OFF:
+        return dataset.map(as_part(dataset))
+    if policy == FILE or (policy != DATA and reads_files(dataset)):
+        with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # no files, or not enough
+            return _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
+    return dataset.map(own_part(dataset, cluster))
+
+
+def reads_files(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
+    graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]  # there is no public way
+    parts = [part for graph in graphs for part in (graph.node, *(inner.node_def for inner in graph.library.function))]
+    kinds = [type(dataset).__name__, *(node.op for part in parts for node in part)]
+    return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
+
+
+def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
+    """Whether no batch may be asked for before its step, as where R is asked for it."""
+    options = dataset.options()
+    return options.autotune.enabled is False and options.experimental_optimization.inject_prefetch is False
+
+
+def own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
+    """What makes this worker's part of a joint batch of the dataset."""
+
+    def own(*batch: Any) -> Part:
+        data = _structure(dataset, batch)
+        mine = share_rows(_rows(data), cluster.size)[cluster.number]
+        taken = tf.nest.map_structure(lambda x: take_rows(x, mine.begin, mine.size), data)
+        return Part(taken, tf.minimum(mine.kept, 1), tf.constant(True))
+
+    return own
+
+
+def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.data.Dataset]:
+    def cut(*batch: Any) -> tf.data.Dataset:
+        data = _structure(dataset, batch)
+        begins, sizes, kept = map(tf.stack, zip(*share_rows(_rows(data), cluster.size), strict=True))
+
+        def part(number: tf.Tensor) -> Part:
+            taken = tf.nest.map_structure(lambda x: take_rows(x, begins[number], sizes[number]), data)
+            return Part(taken, tf.minimum(kept[number], 1), tf.constant(True))
+
+        return tf.data.Dataset.range(cluster.size).map(part)
+
+    return cut
+
+
+def as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
+    """What makes a part of a batch of a dataset that is this worker's alone."""
+    return lambda *batch: Part(_structure(dataset, batch), tf.constant(1), tf.constant(True))
+
+
+def _structure(dataset: tf.data.Dataset, batch: tuple) -> Any:
+    """An element as it is in the dataset, which hands a function the members of a tuple one by one."""
+    return batch if type(dataset.element_spec) is tuple else batch[0]
+
+
+def _rows(data: Any) -> tf.Tensor:
+    return count_rows(tf.nest.flatten(data)[:1])
+
+
+def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return _AutoShardDataset(dataset.with_options(options), cluster.size, cluster.number)
+
+
+def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:
+    """The same parts, which know whether they are the last; after it, a row that does not count, again and again."""
+
+    def known(window: Part) -> tf.data.Dataset:
+        one = tf.data.Dataset.zip((window.data, window.counts))
+        number = window.counts.reduce(0, lambda n, _: n + 1)
+        first = one.take(1).map(lambda data, counts: Part(data, counts, number > 1))
+        standby = one.take(1).map(lambda data, _: Part(_first_row(data), tf.constant(0), tf.constant(False)))
+        return first.concatenate(standby.repeat().take(tf.where(number > 1, tf.cast(0, tf.int64), -1)))
+
+    return parts.window(2, shift=1).flat_map(known)
+
+
+def _first_row(data: Any) -> Any:
+    return tf.nest.map_structure(lambda x: take_rows(x, 0, 1), data)

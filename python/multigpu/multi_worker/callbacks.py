@@ -1,0 +1,60 @@
+"""Callbacks on several workers: all begin and stop together, and the chief alone writes files."""
+
+from typing import Any
+
+import keras
+
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.messages import all_gather_numbers, broadcast_variables
+from multigpu.multi_worker.step import StepConsensus
+
+WRITERS = (
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.RemoteMonitor,
+)
+
+
+def callbacks_of(callbacks: Any, cluster: Cluster, talk: StepConsensus) -> Any:
+    """The callbacks of one worker: those that write files for the chief alone, and last one that keeps all together."""
+    together = WorkerSyncCallback(cluster, talk)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(together)
+        return callbacks
+    listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+    kept = [callback for callback in listed if cluster.is_chief or not isinstance(callback, WRITERS)]
+    return [*kept, together]
+
+
+class WorkerSyncCallback(keras.callbacks.Callback):
+    """Has the last word after all other callbacks: what the chief has restored, all have; when one stops, all stop."""
+
+    def __init__(self, cluster: Cluster, talk: StepConsensus) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._consensus = talk
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Gives all workers the chief's values, and the epoch in which a backup of it ended."""
+        model = self.model
+        self._consensus.forget()
+        slots = model.optimizer.variables if model.optimizer is not None else []
+        broadcast_variables([*model.variables, *slots], self._cluster)
+        # BackupAndRestore hands the epoch to Keras in this attribute, and nowhere else
+        epoch = int(all_gather_numbers([model._initial_epoch or 0], self._cluster)[0, 0])
+        model._initial_epoch = epoch or None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Holds a wish to stop back until all have heard of it, one step later."""
+        if self._consensus.anybody_wishes_to_stop():
+            self.model.stop_training = True
+        elif self.model.stop_training:
+            self.model.stop_training = False
+            self._consensus.wish_to_stop()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Stops if any worker wishes to."""
+        wish = float(self.model.stop_training or self._consensus.wishes())
+        self.model.stop_training = bool(all_gather_numbers([wish], self._cluster).sum())

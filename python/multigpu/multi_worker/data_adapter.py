@@ -1,0 +1,139 @@
+"""Joint batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers import data_adapters  # Keras takes adapters for data, but has no public name for them
+
+from multigpu.batches.array_source import ArrayOwner, batches
+from multigpu.batches.fit_arguments import are_arrays
+from multigpu.batches.split_merge import share_rows
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.messages import all_gather_numbers
+from multigpu.multi_worker.auto_shard import as_part, own_part, sharded, takes_none_ahead, with_one_row_ahead
+from multigpu.multi_worker.step import Part
+
+INFINITE = tf.data.INFINITE_CARDINALITY
+
+
+class GlobalBatches(data_adapters.data_adapter.DataAdapter):
+    """What Keras takes for data: this worker's parts of the joint batches.
+
+    Attributes:
+        num_batches: how many joint batches there are, or None where that is found out in the end.
+    """
+
+    num_batches: int | None = None
+    batch_size = None
+    has_partial_batch = None
+    partial_batch_size = None
+
+    def __init__(self, parts: tf.data.Dataset, num_batches: int | None, given: Any = None) -> None:
+        self._parts = parts
+        self._given = given
+        self.num_batches = num_batches
+
+    def get_tf_dataset(self) -> tf.data.Dataset:
+        """Elements are of type `Part`."""
+        return self._parts
+
+    def on_epoch_begin(self) -> None:
+        """Passed on to a `keras.utils.PyDataset`."""
+        if self._given is not None:
+            self._given.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Passed on to a `keras.utils.PyDataset`, which may shuffle."""
+        if self._given is not None:
+            self._given.on_epoch_end()
+
+
+def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[ArrayOwner], None]) -> GlobalBatches:
+    """The data of one of Keras' verbs as this worker's parts of joint batches.
+
+    Arrays, which every worker has whole, and datasets are cut; what else there is (generators, `keras.utils.PyDataset`,
+    loaders, datasets with the auto-shard policy OFF) is this worker's alone, and its batch one part of the joint batch.
+
+    Args:
+        arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
+        cluster: the workers.
+        keep: takes what has to be released in the end.
+    """
+    x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
+    steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)
+    if are_arrays(arguments) and arguments.get("class_weight") is None:
+        return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, keep)
+    is_dataset = isinstance(x, tf.data.Dataset)
+    given = data_adapters.get_data_adapter(
+        x=x,
+        y=y,
+        sample_weight=weight,
+        batch_size=arguments.get("batch_size"),
+        steps_per_epoch=steps,
+        shuffle=shuffle and not is_dataset and not hasattr(x, "__next__"),
+        class_weight=arguments.get("class_weight"),
+    )
+    dataset = given.get_tf_dataset()
+    if isinstance(given, data_adapters.ArrayDataAdapter):
+        parts = dataset.map(own_part(dataset, cluster))
+    elif is_dataset:
+        parts = sharded(dataset, cluster)
+    else:
+        parts = dataset.map(as_part(dataset))
+    if steps and takes_none_ahead(dataset):
+        return GlobalBatches(parts, None, given)
+    return _until_all_end(parts, given, cluster)
+
+
+def _of_arrays(
+    x: Any,
+    y: Any,
+    weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool | str,
+    cluster: Cluster,
+    keep: Callable[[ArrayOwner], None],
+) -> GlobalBatches:
+    """Rows of arrays that all workers have, dealt alike by all."""
+    rows = len(keras.tree.flatten(x)[0])
+    size = batch_size or (-(-rows // steps) if steps else 32)
+    told = all_gather_numbers([rows, size], cluster)
+    for number, (others, others_size) in enumerate(told):
+        if (others, others_size) != (rows, size):
+            raise ValueError(
+                "Expected the same arrays and the same `batch_size` on all workers, which deal the rows of each joint "
+                f"batch among them. Received: {rows} rows in batches of {size} here, and {others:.0f} in batches of "
+                f"{others_size:.0f} on {cluster.name(number)}. Pass all rows everywhere; or pass what each worker has "
+                "as a `tf.data.Dataset` with the auto-shard policy OFF."
+            )
+
+    def own(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mine = share_rows(tf.size(indices), cluster.size)[cluster.number]
+        return indices[mine.begin : mine.begin + mine.size], tf.minimum(mine.kept, 1)
+
+    dataset, cut = batches(x, y, weight, size, shuffle, own)
+    keep(cut)
+    parts = dataset.map(lambda data, counts: Part(data, counts, tf.constant(True)))
+    return GlobalBatches(parts, int(parts.cardinality()))
+
+
+def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> GlobalBatches:
+    """As many steps on all workers as the longest has parts."""
+    mine = given.num_batches or int(parts.cardinality())
+    numbers = all_gather_numbers([mine], cluster)[:, 0].astype(int)
+    if not all(numbers):
+        none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))
+        raise ValueError(
+            "Expected data on all workers. "
+            f"Received: not one batch on {none}. Use fewer workers, or deal the data more evenly."
+        )
+    if all(numbers == INFINITE) or (len(set(numbers)) == 1 and numbers[0] > 0):
+        return GlobalBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)
+    ahead = with_one_row_ahead(parts)
+    if min(numbers) > 0:
+        return GlobalBatches(ahead.take(max(numbers)), max(numbers), given)
+    return GlobalBatches(ahead, None, given)

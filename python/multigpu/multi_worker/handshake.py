@@ -1,0 +1,124 @@
+"""The roll call: before a model is trained, all workers say what they have, and begin with the chief's values."""
+
+import json
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.failures import wait_for_all, watch
+from multigpu.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
+from multigpu.devices.plan import Plan
+from multigpu.private_api.keras import compile_arguments
+from multigpu.version import __version__
+from multigpu.weights.place_locate import stored_dtype
+
+BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
+FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
+UNSET_SEED = 87654321  # TensorFlow's answer where `tf.random.set_seed()` was never called
+
+
+def synchronize_workers(model: keras.Model, plan: Plan) -> None:
+    """Waits for all workers, refuses those that differ, and gives all the chief's weights and seed.
+
+    Raises:
+        ValueError: a worker has another version, model or number of devices. All workers raise it.
+    """
+    cluster = plan.cluster
+    if cluster is None:
+        return
+    wait_for_all(cluster)
+    watch(cluster)
+    _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
+    optimizer = getattr(model, "optimizer", None)
+    broadcast_variables([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
+    _broadcast_seed(cluster)
+
+
+def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
+    """What has to be the same everywhere, most telling first."""
+    optimizer = getattr(model, "optimizer", None)
+    slots = len(optimizer.variables) if optimizer is not None else 0
+    return {
+        "multigpu": __version__,
+        "Keras": keras.__version__,
+        "TensorFlow": tf.__version__,
+        "devices": ", ".join(plan.devices),
+        "cpu_relocation": str(plan.cpu_relocation),
+        "number of weights": str(len(model.variables)),
+        **{f"variable {number} of the model": _shown(variable) for number, variable in enumerate(model.variables)},
+        "variables of the optimizer": str(slots),
+    }
+
+
+def _shown(variable: keras.Variable) -> str:
+    kind = f"{stored_dtype(variable).name} trainable={variable.trainable}"
+    return f"{variable.path} {tuple(variable.shape)} {kind}"
+
+
+def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: Cluster) -> None:
+    """Refuses workers that train in other ways: their weights would part, or some would wait for the others.
+
+    Raises:
+        ValueError: a worker has another optimizer, loss or argument of `fit`. All workers raise it.
+    """
+    loss = compile_arguments(model)["loss"] if model.compiled else None
+    validated = arguments.get("validation_data") is not None or bool(arguments.get("validation_split"))
+    answers = {
+        "optimizer": json.dumps(settings(getattr(model, "optimizer", None))),
+        "loss": json.dumps(settings(loss)),
+        "batch_size": str(arguments.get("batch_size") or 32),  # as Keras has it
+        "epochs": str(arguments.get("epochs", 1)),
+        "validation": str(validated),
+    }
+    _check_alike(answers, cluster, FIT_ALIKE)
+
+
+def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> None:
+    told = [json.loads(text) for text in all_gather_text(json.dumps(answers), cluster)]
+    for number, answer in enumerate(told):
+        for question, expected in told[0].items():
+            if answer.get(question) != expected:
+                raise ValueError(
+                    "Expected the same program on all workers. "
+                    f"Received: {question}: {answer.get(question)} on {cluster.name(number)}, and {expected} on "
+                    f"{cluster.name(0)}. {cure}"
+                )
+
+
+def _broadcast_seed(cluster: Cluster) -> None:
+    """Without a seed of the chief's, one is drawn: rows of arrays have to be dealt alike everywhere."""
+    seed, _ = tf.compat.v1.get_seed(0)
+    mine = -1 if seed == UNSET_SEED else seed
+    chiefs = int(all_gather_numbers([mine], cluster)[0, 0])
+    if chiefs < 0:
+        chiefs = int(all_gather_numbers([random.getrandbits(31)], cluster)[0, 0])
+    if chiefs != mine:
+        tf.random.set_seed(chiefs)
+
+
+def settings(value: Any) -> Any:
+    """What a value is, in what JSON has.
+
+    Without learning rates, which are variables, so that all take the chief's; and without names, which count how many
+    a process has made.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): settings(each) for key, each in value.items() if not _may_differ(key, each)}
+    if isinstance(value, list | tuple):
+        return [settings(each) for each in value]
+    if isinstance(value, type) or not hasattr(value, "get_config"):
+        return getattr(value, "__name__", type(value).__name__)
+    try:
+        return {type(value).__name__: settings(value.get_config())}
+    except NotImplementedError:  # a schedule of one's own needs no configuration to train with
+        return type(value).__name__
+
+
+def _may_differ(key: Any, value: Any) -> bool:
+    return key == "name" or (key == "learning_rate" and isinstance(value, float))

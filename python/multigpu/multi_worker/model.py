@@ -1,0 +1,164 @@
+"""The parallel model of several workers: trained by all of them together, on joint batches, with joint logs."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.array_source import ArrayOwner, released
+from multigpu.batches.fit_arguments import validated_apart
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.failures import named
+from multigpu.cluster.reduction import Step, Workers
+from multigpu.cluster.rendezvous import within_step
+from multigpu.devices.plan import Plan
+from multigpu.multi_worker.callbacks import callbacks_of
+from multigpu.multi_worker.data_adapter import GlobalBatches, global_batches
+from multigpu.multi_worker.handshake import check_fit_alike
+from multigpu.multi_worker.loss_scaling import joint_divisors
+from multigpu.multi_worker.metrics import aggregate_logs
+from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
+from multigpu.parallel.model import ParallelModel, by_name
+from multigpu.private_api.keras import compile_arguments
+
+
+class MultiWorkerModel(ParallelModel):
+    """A parallel model whose workers make every step of `fit` and `evaluate` together. `predict` each makes alone."""
+
+    def __init__(self, template: keras.Model, plan: Plan) -> None:
+        super().__init__(template, plan)
+        self._cluster: Cluster = plan.cluster  # type: ignore[assignment]  # given, or else this class is not used
+        self._consensus = StepConsensus(self._cluster)
+        self._ended: Any = None
+        self._in_verb = False
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Keras' own `fit`, on joint batches. The chief alone prints and writes files."""
+        arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
+        with self._verb() as keep:
+            check_fit_alike(self.template, arguments, self._cluster)
+            validation = arguments.get("validation_data")
+            if validation is not None:
+                arguments["validation_data"] = self._validation(arguments, validation, keep)
+            steps = {"steps": arguments.get("steps_per_epoch")}
+            batches = global_batches({**arguments, **steps}, self._cluster, keep)
+            self._check_length(batches, arguments)
+            return super().fit(**self._with_batches(arguments, batches))
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `evaluate`, on joint batches, with the logs of all workers."""
+        arguments = by_name(super().evaluate, args, kwargs)
+        if arguments.get("_use_cached_eval_dataset"):  # within `fit`
+            return super().evaluate(**arguments)
+        with self._verb() as keep:
+            batches = global_batches(arguments, self._cluster, keep)
+            return super().evaluate(**self._with_batches(arguments, batches))
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `predict`, of all rows that it is given, by this worker alone."""
+        return super().predict(**self._quiet(by_name(super().predict, args, kwargs)))
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Makes a step that ends when the data of all workers have."""
+        return self._ended_together("train_function", super().make_train_function, force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Makes a step that ends when the data of all workers have."""
+        return self._ended_together("test_function", super().make_test_function, force)
+
+    def _ended_together(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+        before = getattr(self, name)
+        make(force)
+        if getattr(self, name) is not before:
+            setattr(self, name, self._until_all_end(getattr(self, name)))
+        return getattr(self, name)
+
+    def _until_all_end(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def until_all_end(iterator: Any) -> Any:
+            if iterator is self._ended:
+                raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras ends an epoch
+            with named(self._cluster), within_step():
+                outputs = function(iterator)
+            if not self._consensus.anybody_has_more():
+                self._ended = iterator
+            return outputs
+
+        return until_all_end
+
+    def _make_step(self, step: str, data: Any) -> Any:
+        if step == "predict_step":
+            return self._with_step(Step(joint=False), step, data)
+        part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
+        said = self._consensus.of_step(part, step)
+        make = functools.partial(self._with_step, said, step, part.data)
+        workers = Workers(self._cluster, step, self.plan.devices, said.rows_here, said)
+        with joint_divisors(said, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
+            return unless_standing_by(make, part.counts, self._metrics_of_step)
+
+    def _metrics_of_step(self) -> list[keras.Metric]:
+        """All metrics. Those given to `compile()` have their variables, but are shown only after the first step."""
+        arguments = compile_arguments(self.template) if self.template.compiled else {}
+        given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
+        return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
+
+    def _with_step(self, said: Step, step: str, data: Any) -> Any:
+        self._spread.step = said
+        try:
+            return super()._make_step(step, data)
+        finally:
+            self._spread.step = None
+
+    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
+        result = functools.partial(super()._get_metrics_result_or_logs, logs)
+        return aggregate_logs(result, self.metrics, self._cluster) if self._in_verb else result()
+
+    @contextlib.contextmanager
+    def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:
+        """A verb that all workers call."""
+        self._in_verb, before = True, self._in_verb
+        try:
+            with named(self._cluster), released() as keep:
+                yield keep
+        finally:
+            self._in_verb = before
+
+    def _validation(
+        self, arguments: dict[str, Any], validation: Any, keep: Callable[[ArrayOwner], None]
+    ) -> GlobalBatches:
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(validation)
+        size = arguments.get("validation_batch_size") or arguments.get("batch_size")
+        given = {
+            "x": x,
+            "y": y,
+            "sample_weight": weight,
+            "batch_size": size,
+            "steps": arguments.get("validation_steps"),
+        }
+        return global_batches(given, self._cluster, keep)
+
+    def _check_length(self, batches: GlobalBatches, arguments: dict[str, Any]) -> None:
+        """Refuses steps within an execution that nobody could know to be one too many."""
+        known = batches.num_batches is not None or arguments.get("steps_per_epoch") is not None
+        if not known and self.steps_per_execution > 1:
+            raise ValueError(
+                "Expected data of known length where `steps_per_execution` is above 1 and several workers train. "
+                f"Received: steps_per_execution={self.steps_per_execution} and data of unknown length. Pass "
+                "`steps_per_epoch`, or say the length with `dataset.apply(tf.data.experimental.assert_cardinality(n))`."
+            )
+
+    def _with_batches(self, arguments: dict[str, Any], batches: GlobalBatches) -> dict[str, Any]:
+        callbacks = callbacks_of(arguments.get("callbacks"), self._cluster, self._consensus)
+        in_batches = dict.fromkeys(("y", "sample_weight", "batch_size", "class_weight"))
+        return self._quiet(
+            {**{k: v for k, v in arguments.items() if k not in in_batches}, "x": batches, "callbacks": callbacks}
+        )
+
+    def _quiet(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The chief alone prints."""
+        return arguments if self._cluster.is_chief else {**arguments, "verbose": 0}

@@ -1,0 +1,109 @@
+"""One step of all workers: how many rows it has, who has more of them, and who wants to stop."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.split_merge import count_rows
+from multigpu.cluster.collective import Group
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.reduction import Step
+from multigpu.cluster.rendezvous import barrier_sum
+from multigpu.private_api.keras import backing_variable
+
+
+class Part(NamedTuple):
+    """One worker's part of a joint batch, as its dataset gives it.
+
+    Attributes:
+        data: what a step of Keras takes; at least one row.
+        counts: (), int32, 1 if these rows count, 0 if the worker only stands by with a row that does not.
+        more: (), whether the worker has another part after this one.
+    """
+
+    data: Any
+    counts: tf.Tensor
+    more: tf.Tensor
+
+
+class StepConsensus:
+    """What workers say in every step, and what came of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._wish = tf.Variable(0.0, trainable=False)
+            self._said = tf.Variable([0.0, 1.0, 0.0], trainable=False)
+
+    def of_step(self, part: Part, label: str) -> Step:
+        """Says how many rows this worker has, whether it has more, and whether it wishes to stop; hears the same."""
+        with tf.device("CPU:0"):
+            rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
+            says = tf.stack([rows, tf.cast(part.more, tf.float32), self._wish])
+            said = barrier_sum(says, lambda x: self.sum(x, label))
+            self._said.assign(said)
+            return Step(True, part.counts, said[0], rows)
+
+    def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum of a few numbers over the workers."""
+        group = Group(self._cluster.size, f"{self._cluster.size} of steps", self._cluster.op_seconds)
+        with tf.device("CPU:0"):
+            return group.sum(x, label)
+
+    def wish_to_stop(self) -> None:
+        """Will be said in the next step."""
+        self._wish.assign(1.0)
+
+    def wishes(self) -> bool:
+        """Whether this worker wishes to stop."""
+        return bool(self._wish.numpy() > 0)
+
+    def forget(self) -> None:
+        """A new training begins."""
+        self._wish.assign(0.0)
+        self._said.assign([0.0, 1.0, 0.0])
+
+    def anybody_has_more(self) -> bool:
+        """Whether there will be another step, as of the last one."""
+        return bool(self._said.numpy()[1] > 0)
+
+    def anybody_wishes_to_stop(self) -> bool:
+        """Whether some worker wished to stop, as of the last step."""
+        return bool(self._said.numpy()[2] > 0)
+
+
+def unless_standing_by(
+    step: Callable[[], Any], counts: tf.Tensor, metrics: Callable[[], Sequence[keras.Metric]]
+) -> Any:
+    """Runs a step, after which the metrics of a worker that only stood by are what they were.
+
+    Args:
+        step: makes the step.
+        counts: 1 or 0.
+        metrics: gives the metrics; some are made in the step.
+    """
+    before = {
+        id(backing_variable(v)): tf.identity(backing_variable(v)) for metric in metrics() for v in metric.variables
+    }
+    with _noted(before):
+        result = step()
+    for variable in {id(v): backing_variable(v) for metric in metrics() for v in metric.variables}.values():
+        with tf.device(variable.device):
+            variable.assign(tf.where(counts > 0, variable, before[id(variable)]))
+    return result
+
+
+@contextlib.contextmanager
+def _noted(values: dict[int, tf.Tensor]) -> Iterator[None]:
+    """Notes the values with which variables begin that are made meanwhile."""
+
+    def make(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
+        made = next_creator(**arguments)
+        values[id(made)] = tf.identity(made)
+        return made
+
+    with tf.variable_creator_scope(make):
+        yield

@@ -1,0 +1,1 @@
+"""One call spread over devices, and the parallel model around it."""

@@ -1,0 +1,52 @@
+"""The way home: all weights back on one device, when the parallel work is done."""
+
+from typing import TypeVar
+
+import keras
+
+from multigpu.arguments import check_model
+from multigpu.devices.logical import present_device, visible_devices
+from multigpu.parallel.model import ParallelModel
+from multigpu.private_api.keras import wants_jit
+from multigpu.weights.move import move
+
+Model = TypeVar("Model", bound=keras.Model)
+
+
+def bring_home(model: Model, device: str | None = None) -> Model:
+    """Moves all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
+
+    `multi_gpu_model()` spreads a template's weights over the GPUs, which is what makes parallel training fast. The
+    template can be used alone all the same, but then fetches them from there in every step. After `bring_home()` it is
+    as fast as before. A parallel model of it works on, only slower, until `multi_gpu_model()` is called anew.
+
+    Args:
+        model: a template or a parallel model.
+        device: name of a device, such as `"CPU:0"`. None takes the first GPU, or the CPU where there is none.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: the device is not there, or `model` is no model of Keras.
+
+    Example:
+        >>> import keras, multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
+        >>> model = multigpu.bring_home(model)
+    """
+    check_model("model", model)
+    first = visible_devices()["others"][0]
+    wanted = present_device(first if device is None else device, f"Leave it out for {first}.")
+    move([(variable, wanted) for variable in _everything(model)])
+    template = model.template if isinstance(model, ParallelModel) else model
+    if template.compiled:
+        template.jit_compile = wants_jit(template)  # possible again, now that all is on one device
+    return model
+
+
+def _everything(model: keras.Model) -> list[keras.Variable]:
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *(optimizer.variables if optimizer is not None else [])]

@@ -1,0 +1,111 @@
+"""How a call reaches `data_parallel`: inside a function that is being traced, as a function of its own, or op by op."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments
+from multigpu.batches.split_merge import count_rows
+from multigpu.cluster.reduction import Step, Workers
+from multigpu.devices.plan import Plan
+from multigpu.parallel.data_parallel import Merged, data_parallel
+from multigpu.parallel.row_changes import WholeBatchError, name_layer
+from multigpu.private_api.keras import mask_of, sublayers, wants_jit, with_mask
+from multigpu.replicas.template import TemplateParts
+from multigpu.weights.buckets import Types
+from multigpu.weights.place_locate import memory
+
+ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
+_models = itertools.count()  # all workers make the same models in the same order
+
+
+class DataParallelCall:
+    """Calls of a template, spread over the devices of a plan.
+
+    Attributes:
+        types: the types in which weights travel, by their ids, as found when they were last sent.
+        step: the step of Keras' loop in which the call is made, if any.
+    """
+
+    def __init__(self, template: keras.Layer, plan: Plan):
+        self.types: dict[int, Types] = {}
+        self.step: Step | None = None
+        self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
+        self._model = f"model {next(_models)}"
+        self._template = template
+        self._plan = plan
+        self._as_function = tf.function(self._call_with_masks, autograph=False, reduce_retracing=True)
+
+    def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Merged:
+        """Outputs and added losses for one batch."""
+        if not tf.executing_eagerly():
+            return self._spread(CallArguments(args, kwargs), eager=False)
+        if run_eagerly or tf.config.functions_run_eagerly():
+            return self._spread(CallArguments(args, kwargs), eager=True)
+        masks = [mask_of(leaf) for leaf in keras.tree.flatten((args, kwargs))]
+        with self.layer_named():
+            outputs, output_masks, losses = self._as_function(args, kwargs, masks, self._fingerprint())
+        return Merged(_with_masks(outputs, output_masks), losses, self.types)
+
+    @contextlib.contextmanager
+    def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
+        """Has an error of a layer that needs its batch in one piece say which layer that is."""
+        try:
+            yield
+        except kinds as error:
+            if self._called_with and not isinstance(error, WholeBatchError):
+                name_layer(error, self._template, *self._called_with, len(self._plan.devices))
+            raise
+
+    def _call_with_masks(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
+        """A call from outside of any function, traced as one, so that its replicas run at the same time."""
+        del fingerprint  # part of the key under which TensorFlow keeps the trace
+        args, kwargs = _with_masks((args, kwargs), masks)
+        merged = self._spread(CallArguments(args, kwargs), eager=False)
+        return merged.outputs, [mask_of(x) for x in keras.tree.flatten(merged.outputs)], merged.losses
+
+    def _spread(self, batch: CallArguments, eager: bool) -> Merged:
+        parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
+        self._called_with = batch.without_tensors(), batch.known_rows
+        with self.layer_named():
+            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch))
+        self.types = merged.types
+        self._refuse_new_variables(known)
+        return merged
+
+    def _workers(self, batch: CallArguments) -> Workers | None:
+        """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""
+        cluster = self._plan.cluster
+        if cluster is None:
+            return None
+        step = self.step or Step(joint=batch.training is True)
+        with tf.device("CPU:0"):
+            rows = count_rows(batch.tensors)
+        return Workers(cluster, self._model, self._plan.devices, rows, step)
+
+    def _refuse_new_variables(self, known: set[int]) -> None:
+        """A weight that is made in the replicas belongs to none of them, and would never be trained."""
+        new = [variable.path for variable in self._template.variables if id(variable) not in known]
+        if new:
+            raise ValueError(
+                "Expected a built model, whose weights exist. "
+                f"Received: {self._template.name!r}, which made the weight {new[0]!r} when it was first called. "
+                "Call the template once on a batch before `multi_gpu_model()`."
+            )
+
+    def _fingerprint(self) -> tuple:
+        """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""
+        template = self._template
+        frozen = [layer.trainable for layer in sublayers(template)]
+        variables = [(variable.trainable, memory(variable)) for variable in template.variables]
+        return (wants_jit(template), *frozen, *variables)
+
+
+def _with_masks(structure: Any, masks: list[tf.Tensor | None]) -> Any:
+    leaves = keras.tree.flatten(structure)
+    masked = [with_mask(leaf, mask) for leaf, mask in zip(leaves, masks, strict=True)]
+    return keras.tree.pack_sequence_as(structure, masked)

@@ -1,0 +1,281 @@
+"""The parallel model: called, trained and asked like the template, and spread over devices."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from multigpu.arguments import check_whole_number
+from multigpu.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.devices.plan import MOST_ROWS, Plan
+from multigpu.parallel.call import DataParallelCall
+from multigpu.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.parallel.overrides import Own, OwnProperty, Shared
+from multigpu.parallel.redirected_template import own_step, redirected_template
+from multigpu.parallel.step_scope import colocate_ops, eager_variables
+from multigpu.parallel.verb_errors import guarded
+from multigpu.private_api.keras import compile_arguments, output_names
+from multigpu.saving.template_facade import TemplateFacade, is_part, show_input
+from multigpu.weights.optimizer_slots import build_slots
+from multigpu.weights.overview import Overview, overview
+
+
+class ParallelModel(TemplateFacade, keras.Model):
+    """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
+
+    It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
+    asked of it and not answered here is answered by the template.
+
+    Attributes:
+        template: the model that owns the weights.
+        plan: the devices at work.
+    """
+
+    optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
+    stop_training = False  # by Keras' loop, which sets it
+
+    def __init__(self, template: keras.Model, plan: Plan):
+        # Keras reads the signature of `call` to pass on `training` and masks: it has to be the template's.
+        call = functools.partial(type(self).call, self)
+        call.__signature__ = inspect.signature(template.call)  # type: ignore[attr-defined]
+        object.__setattr__(self, "call", call)
+        super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
+        for name in ("build", "quantize"):  # as Keras has them for the parallel model alone
+            del self.__dict__[name]
+        self.plan = plan
+        self.__dict__["_redirected"] = redirected_template(self, template)  # set so, Keras does not track it
+        self.template = template
+        show_input(self, template)
+        self.built = True
+        self._spread = DataParallelCall(template, plan)
+        self._num_calls = 0
+        self._steps_that_call: set[str] = set()
+        if template.compiled:
+            self._compile_like_template()
+
+    def __getattr__(self, name: str) -> Any:
+        template = self.__dict__.get("template")
+        if template is None or (name.startswith("_") and not is_part(template, name)):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._redirected, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute of the template, unless it is one of Keras or of this class."""
+        known = name.startswith("_") or name in self.__dict__ or hasattr(type(self), name)
+        if known or "template" not in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.template, name, value)
+
+    # One call -------------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the template on one slice of the batch per device and merges what it gives."""
+        check_no_strategy(USED)
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            self.add_loss(loss)
+        return merged.outputs
+
+    def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the template's own code, or a step, makes of the model."""
+        check_no_strategy(USED)
+        self._num_calls += 1
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
+        return merged.outputs
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and types of the outputs: the template's."""
+        return self.template.compute_output_spec(*args, **kwargs)
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes of the outputs: the template's."""
+        return self.template.compute_output_shape(*args, **kwargs)
+
+    def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's, with the values that are given for its variables, on one device."""
+        return self.template.stateless_call(*args, **kwargs)
+
+    from_config = Own("from_config")
+
+    def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
+        """The mask of the outputs: the template's."""
+        return self.template.compute_mask(*args, **kwargs)
+
+    def _set_mask_metadata(self, *_: Any) -> None:
+        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Builds the template, which it is already."""
+        return self.template.build(*args, **kwargs)
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Quantizes the template, for which all functions have to be traced anew."""
+        self.template.quantize(*args, **kwargs)
+        self.train_function = self.test_function = self.predict_function = None
+
+    # Training -------------------------------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Configures training, for the template too: both share one optimizer object.
+
+        Takes the arguments of the template's own `compile()`. With `jit_compile`, XLA compiles each replica, never the
+        step around them, which would put all replicas on one device.
+        """
+        check_no_strategy(USED)
+        self.template.compile(*args, **kwargs)
+        if self.template.compiled:  # a class may write its own `compile()` and keep Keras' out of it
+            self._compile_like_template()
+
+    def _compile_like_template(self) -> None:
+        arguments = compile_arguments(self.template)
+        arguments.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
+        super().compile(**arguments)
+        self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
+        if self.optimizer is not None:
+            build_slots(self.optimizer, self.trainable_variables)
+        return super().make_train_function(force)
+
+    @guarded
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
+        return call_fit(super().fit, by_name(super().fit, args, kwargs))
+
+    @guarded
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `evaluate`, with large arrays as in `fit`."""
+        return call_with_batches(super().evaluate, by_name(super().evaluate, args, kwargs))
+
+    @guarded
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `predict`, with large arrays as in `fit`."""
+        return call_with_batches(super().predict, by_name(super().predict, args, kwargs))
+
+    train_on_batch = guarded(keras.Model.train_on_batch)
+    test_on_batch = guarded(keras.Model.test_on_batch)
+    predict_on_batch = guarded(keras.Model.predict_on_batch)
+
+    def train_step(self, data: Any) -> Any:
+        """One step of `fit`, with loss and metrics on the merge device."""
+        return self._step("train_step", data)
+
+    def test_step(self, data: Any) -> Any:
+        """One step of `evaluate`, with loss and metrics on the merge device."""
+        return self._step("test_step", data)
+
+    def predict_step(self, data: Any) -> Any:
+        """One step of `predict`."""
+        return self._step("predict_step", data)
+
+    def _step(self, step: str, data: Any) -> Any:
+        with colocate_ops(self.plan.merge_device), eager_variables(self.plan.merge_device):
+            return self._make_step(step, data)
+
+    def _make_step(self, step: str, data: Any) -> Any:
+        """A step of the template's own, or else Keras', on the template, whose calls of itself are spread."""
+        before = self._num_calls
+        result = own_step(self._redirected, step)(data)
+        if self._num_calls > before:
+            self._steps_that_call.add(step)
+        elif step not in self._steps_that_call:  # or else it may be a function that was traced before
+            raise ValueError(
+                f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
+                "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
+                "calls parts of it. Make those parts parallel instead, for instance "
+                "`self.encoder = multi_gpu_model(encoder)`, and train the model as it is."
+            )
+        return result
+
+    # what a step consists of is the template's, its own or Keras'
+    compute_loss = Own("compute_loss")
+    compute_metrics = Own("compute_metrics")
+    stateless_compute_loss = Own("stateless_compute_loss")
+    metrics = OwnProperty("metrics")
+
+    @property
+    def _beneath(self) -> type:
+        """The class that has what runs beneath the template's own verbs."""
+        return type(self)
+
+    # Answers of the template ----------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> list[keras.Layer]:
+        """The template's layers."""
+        return self.template.layers
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the template is trained. Freezing works on either model, at any time before `compile()`."""
+        return self.template.trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self.template.trainable = value
+
+    @property
+    def input(self) -> Any:
+        """The template's symbolic input; of a model without one, that of its first use in another model."""
+        return self.template.input if _is_functional(self.template) else super().input
+
+    @property
+    def output(self) -> Any:
+        """The template's symbolic output; of a model without one, that of its first use in another model."""
+        return self.template.output if _is_functional(self.template) else super().output
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the template's inputs, in order."""
+        return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the template's outputs, in order: those of the layers that make them."""
+        return output_names(self.template)
+
+    @property
+    def dtype_policy(self) -> Any:
+        """The template's dtype policy."""
+        return self.template.dtype_policy
+
+    def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
+        """Prints the template's summary, and one line on the devices."""
+        self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
+        (print_fn or print)(f" Parallel: {self.plan}")
+
+    def overview(self, batch_size: int | None = None) -> Overview:
+        """What each device holds, and what reaches and leaves it in a training step.
+
+        Args:
+            batch_size: rows of a batch, to see how many each replica gets.
+
+        Returns:
+            A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
+
+        Raises:
+            ValueError: `batch_size` is no whole number of 1 or more.
+        """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32")
+        return overview(self.template, self.plan, batch_size, self._spread.types)
+
+
+def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of one of Keras' verbs, by name."""
+    bound = inspect.signature(verb).bind(*args, **kwargs).arguments
+    return {**bound.pop("kwargs", {}), **bound}
+
+
+def _is_functional(model: keras.Model) -> bool:
+    """Whether Keras made a functional model of it; there is no public class to ask for."""
+    return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

@@ -1,0 +1,141 @@
+"""Parts of one model on different devices: a layer called in `on_device()` runs there, forward and backward."""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.devices.logical import present_device
+from multigpu.parallel.placed_call import PlacedCall, is_symbolic, keep_weights, remember
+from multigpu.parallel.template_checks import check_unplaced
+
+_device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
+
+
+def on_device(device: str) -> contextlib.AbstractContextManager[None]:
+    """Layers and models called in this scope run on `device`, forward and backward, whenever the model around runs.
+
+    This is model parallelism: one model whose parts are on different devices, for instance because it does not fit
+    into one. In Keras 3, `tf.device` around a layer call in a functional model has no effect, since the layer runs
+    later. Here the device is remembered with the call. A layer called twice can so run on two devices, with one set of
+    weights. They are kept by the device where the layer was first called in such a scope, together with the optimizer's
+    slots, and sent to the other. Results are those of one device.
+
+    The model is a plain Keras model: train, save and load it as always. A file knows nothing of devices, so a loaded
+    model runs on one. To go on with several, run the code that builds the model, and load the weights into it.
+
+    Args:
+        device: name of a device, such as `"GPU:0"` or `"/gpu:0"`; `"CPU:0"` is the CPU.
+
+    Returns:
+        A context manager, for `with`.
+
+    Raises:
+        ValueError: the device is not there; or, in the scope, `add()` of a Sequential, which calls all layers anew.
+
+    Example:
+        >>> import keras, multigpu
+        >>> multigpu.simulate_gpus(2)  # which are called CPU:0 and CPU:1; on a machine with two GPUs, leave this out
+        >>> first, second = keras.Input((140, 256)), keras.Input((140, 256))
+        >>> encode = keras.layers.LSTM(64)
+        >>> with multigpu.on_device("CPU:0"):
+        ...     a = encode(first)
+        >>> with multigpu.on_device("CPU:1"):
+        ...     b = encode(second)
+        >>> with multigpu.on_device("CPU:0"):
+        ...     both = keras.layers.concatenate([a, b])
+        >>> model = keras.Model([first, second], keras.layers.Dense(1, activation="sigmoid")(both))
+    """
+    cure = "Name a device of this machine; to try things out without GPUs, call `multigpu.simulate_gpus(2)` first."
+    return _scope(present_device(device, cure))
+
+
+@contextlib.contextmanager
+def _scope(device: str) -> Iterator[None]:
+    token = _device.set(device)
+    try:
+        with tf.device(device), _calls_watched():
+            yield
+    finally:
+        _device.reset(token)
+
+
+@contextlib.contextmanager
+def _calls_watched() -> Iterator[None]:
+    """Has layers and operations called by the user of the scope run on its device.
+
+    Keras has no public way to be told of calls, so these methods are replaced as long as the scope lasts.
+    """
+    replaced: list[tuple[type, str, Callable]] = [
+        (keras.Layer, "__call__", _call_layer),
+        (keras.Operation, "symbolic_call", _call_operation),
+        (keras.Sequential, "build", _build),
+        (keras.Sequential, "add", _add),
+    ]
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in replaced]
+    for (owner, name, replacement), (_, _, original) in zip(replaced, before, strict=True):
+        setattr(owner, name, _in_place_of(original, replacement))
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
+
+
+def _in_place_of(original: Callable, replacement: Callable) -> Callable:
+    """A method that runs `replacement` in the scope itself, and `original` in whatever that calls in turn."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        device = _device.get()
+        if device is None:
+            return original(self, *args, **kwargs)
+        token = _device.set(None)
+        try:
+            return replacement(device, original, self, *args, **kwargs)
+        finally:
+            _device.reset(token)
+
+    return method
+
+
+def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+    if not is_symbolic((args, kwargs)):
+        return _call_now(device, original, layer, args, kwargs)
+    check_unplaced(layer)
+    outputs = original(layer, *args, **kwargs)
+    keep_weights(layer, device)
+    remember(layer, device)
+    return outputs
+
+
+def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call with values, as in a model of one's own: in a traced step, with its backward pass on the device too."""
+    if layer.built:
+        keep_weights(layer, device)
+    if tf.executing_eagerly() or not layer.built:
+        return original(layer, *args, **kwargs)
+    return PlacedCall(layer, device)(*args, **kwargs)
+
+
+def _call_operation(device: str, original: Callable, operation: keras.Operation, *args: Any, **kwargs: Any) -> Any:
+    outputs = original(operation, *args, **kwargs)
+    remember(operation, device)
+    return outputs
+
+
+def _build(device: str, original: Callable, model: keras.Sequential, *args: Any, **kwargs: Any) -> Any:
+    """A Sequential calls its layers to build itself: not these calls are placed, but that of the Sequential."""
+    return original(model, *args, **kwargs)
+
+
+def _add(device: str, original: Callable, model: keras.Sequential, layer: keras.Layer, rebuild: bool = True) -> None:
+    if rebuild:
+        raise ValueError(
+            "Expected layers and models to be called in `on_device()`. Received: `add()` of the Sequential "
+            f"{model.name!r}, which calls all of its layers anew each time. Call them as functions, "
+            f"`with on_device({device!r}): x = layer(x)`, and make a `keras.Model(inputs, outputs)` of it."
+        )
+    original(model, layer, rebuild)

@@ -1,0 +1,102 @@
+"""What a template's class defines itself, and how the parallel model answers with it."""
+
+import inspect
+from typing import Any
+
+import keras
+
+LOOPS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
+FILES = ("save", "save_weights", "load_weights")
+VERBS = (*LOOPS, *MAKERS, *FILES)  # which run beneath the template's own as the parallel model has them
+STEPS = ("train_step", "test_step", "predict_step")
+NEVER = ("__getattr__", "__del__")  # of what a class may add for Python itself
+
+
+def is_stock(kind: type) -> bool:
+    """Whether a class is one that Keras makes models of: Sequential, Functional (without a public name), or a base."""
+    functional = kind.__module__.startswith("keras.") and kind.__name__ in ("Functional", "Function")
+    return functional or kind in keras.Sequential.__mro__
+
+
+def defined_by_class(kind: type, name: str) -> Any:
+    """What a class, or one that it inherits from, has under a name, if that class is not of Keras. None if it is."""
+    owner = next((each for each in kind.__mro__ if name in vars(each)), object)
+    return None if is_stock(owner) else vars(owner)[name]
+
+
+def overridden(kind: type) -> list[str]:
+    """Names of `keras.Model` that a model's class defines anew; and methods that it adds for Python itself."""
+    names = sorted({name for each in kind.__mro__ if not is_stock(each) for name in vars(each)})
+    return [name for name in names if defined_by_class(kind, name) is not None and _counts(kind, name)]
+
+
+def _counts(kind: type, name: str) -> bool:
+    if not name.startswith("_"):
+        return hasattr(keras.Model, name)
+    added = name.startswith("__") and name not in NEVER and not hasattr(keras.Model, name)
+    return added and inspect.isfunction(defined_by_class(kind, name))
+
+
+def assigned_verbs(model: keras.Model) -> list[str]:
+    """Names of methods of `keras.Model` that were assigned to one model. `build` and `quantize` are so by Keras."""
+    by_keras = ("build", "quantize")
+    named = [name for name in vars(model) if inspect.isroutine(getattr(keras.Model, name, None))]
+    return [name for name in named if name not in (*by_keras, "call", "loss") and callable(vars(model)[name])]
+
+
+def with_own_code(kind: type, template: keras.Model) -> type:
+    """A class of parallel models that answer with the template's own code, wherever its class has any."""
+    asks_the_template = {name for each in kind.__mro__ if not is_stock(each) for name in vars(each)} - set(VERBS)
+    names = [name for name in overridden(type(template)) if name not in asks_the_template]
+    if not names:
+        return kind
+    own = {name: _answered(type(template), name) for name in names}
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "_beneath": kind, **own})
+
+
+def _answered(kind: type, name: str) -> "Own":
+    return OwnProperty(name) if inspect.isdatadescriptor(defined_by_class(kind, name)) else Own(name)
+
+
+class Own:
+    """A method that the template answers with its own code, which `redirected` runs."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
+        """The method of the led template; of the class alone, that beneath."""
+        if parallel is None or "template" not in parallel.__dict__:
+            found = (vars(each).get(self._name, self) for each in kind.__mro__)
+            return next(each for each in found if not isinstance(each, Own)).__get__(parallel, kind)
+        return getattr(parallel.__dict__["_redirected"], self._name)
+
+
+class OwnProperty(Own):
+    """A property that the template answers with its own code; it is set there, too."""
+
+    def __set__(self, parallel: keras.Model, value: Any) -> None:
+        """Sets it on the template."""
+        if "template" in parallel.__dict__:
+            setattr(parallel.__dict__["_redirected"], self._name, value)
+
+
+class Shared:
+    """An attribute of the template that Keras' loop reads on the parallel model."""
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
+        """The template's."""
+        if parallel is None:
+            return self
+        if "template" not in parallel.__dict__:
+            raise AttributeError(self._name)
+        return getattr(parallel.__dict__["template"], self._name)
+
+    def __set__(self, parallel: keras.Model, value: Any) -> None:
+        """Sets the template's. What Keras sets before there is one, the template has."""
+        if "template" in parallel.__dict__:
+            setattr(parallel.__dict__["template"], self._name, value)

@@ -1,0 +1,113 @@
+"""A call of a layer on one device, and how functional models come to run it instead of the layer."""
+
+import contextvars
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.devices.plan import Plan
+from multigpu.parallel.call import DataParallelCall
+from multigpu.parallel.step_scope import update_beside_weights
+from multigpu.parallel.template_checks import parts_in_parts
+from multigpu.private_api.keras import backing_variable
+from multigpu.replicas.scope import in_replica
+from multigpu.weights.move import models_with, move
+from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
+from multigpu.weights.place_locate import place, stored_dtype
+
+
+class PlacedCall:
+    """Runs a layer on a device, forward and backward, as a replica of a plan with this device alone."""
+
+    def __init__(self, operation: keras.Operation, device: str) -> None:
+        operation.supports_jit = False  # XLA would make one program of the step, on one device
+        self._operation = operation
+        self._layer = operation if isinstance(operation, keras.Layer) else _OperationAsLayer(operation)
+        self._spread = DataParallelCall(self._layer, Plan((device,), device))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer gives, its masks attached."""
+        if in_replica():
+            raise parts_in_parts(self._layer.name)
+        if not tf.executing_eagerly():
+            self._prepare_update()
+        merged = self._spread(args, kwargs, run_eagerly=False)
+        for loss in merged.losses:
+            self._layer.add_loss(loss)
+        return merged.outputs
+
+    def __getattr__(self, name: str) -> Any:
+        """What else a layer is asked before it is called, such as which arguments it takes from the call around."""
+        if "_operation" not in self.__dict__:  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._operation, name)
+
+    def _prepare_update(self) -> None:
+        """Sees that weights are updated where they are, before the step that does so is traced."""
+        for model in models_with(self._layer.trainable_variables):
+            if model.compiled and model.optimizer is not None:
+                build_slots(model.optimizer, model.trainable_variables)
+                update_beside_weights(model.optimizer)
+
+
+class _OperationAsLayer(keras.Layer):
+    """An operation of `keras.ops`, which a functional model may contain as it is, with what a layer has."""
+
+    def __init__(self, operation: keras.Operation) -> None:
+        super().__init__(name=operation.name)
+        self._called = operation
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The operation's result, without what Keras does around a layer."""
+        return self._called(*args, **kwargs)
+
+
+def keep_weights(layer: keras.Layer, device: str) -> None:
+    """Has a device keep a layer's weights, if the layer is placed for the first time."""
+    if "kept_by" in layer.__dict__ or any(backing_variable(variable) is None for variable in layer.variables):
+        return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
+    layer.__dict__["kept_by"] = device  # set so, Keras does not track it
+    weights = [variable for variable in layer.variables if stored_dtype(variable).is_floating]
+    if tf.executing_eagerly():
+        move([(variable, device) for variable in weights])
+    else:  # the step that is being traced is the first that reads them
+        outside_of_functions(place, weights, device)
+
+
+def remember(operation: keras.Operation, device: str) -> None:
+    """Has functional models run the latest symbolic call of a layer on a device."""
+    _run_remembered_calls()
+    operation._inbound_nodes[-1].placed = PlacedCall(operation, device)
+
+
+_with_values: contextvars.ContextVar[bool] = contextvars.ContextVar("with_values", default=False)
+
+
+def _run_remembered_calls() -> None:
+    """Has functional models ask each call in their graph whether it is placed, when they run with values.
+
+    Keras has no public way to run one call of a layer differently from another. These private methods are what runs a
+    functional model, and what it asks for the layer to call.
+    """
+    run, ask = keras.Function._run_through_graph, keras.Function._get_operation_for_node
+    if hasattr(run, "of_keras"):
+        return
+
+    def run_with_values(self: keras.Function, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        token = _with_values.set(not is_symbolic(inputs))
+        try:
+            return run(self, inputs, *args, **kwargs)
+        finally:
+            _with_values.reset(token)
+
+    def placed_or_plain(self: keras.Function, node: Any) -> Any:
+        return node.placed if _with_values.get() and hasattr(node, "placed") else ask(self, node)
+
+    run_with_values.of_keras = run  # type: ignore[attr-defined]  # a function takes attributes
+    keras.Function._run_through_graph, keras.Function._get_operation_for_node = run_with_values, placed_or_plain
+
+
+def is_symbolic(arguments: Any) -> bool:
+    """Whether a call with these arguments only notes what is to be called."""
+    return any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(arguments))

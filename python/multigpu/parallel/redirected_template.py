@@ -1,0 +1,125 @@
+"""The template as its own code sees it while it works in parallel: what it calls on itself runs on all devices.
+
+A class may write its own `fit()`, `train_step()` or `generate()`. Such code is called with an object that shares all of
+the template's attributes and has a class of its own, between whose methods and Keras' the parallel model stands:
+
+    first     a call of the model, a step, `compile()`                   → the parallel model
+    own       what the template's class defines, as many classes as it has
+    last      `super().fit()` and the other verbs in which own code ends   → the parallel model
+    Keras     all else, on the template's attributes
+
+So the template itself is never changed, and can be used alone meanwhile.
+"""
+
+import functools
+import inspect
+import types
+from typing import Any
+
+import keras
+
+from multigpu.parallel.overrides import STEPS, VERBS
+
+SLOT = "_parallel_model_of_multigpu"  # beside the attributes, which are the template's
+OF_THE_LOOP = ("train_function", "test_function", "predict_function", "stop_training")  # one for each model that trains
+
+
+def redirected_template(parallel: keras.Model, template: keras.Model) -> keras.Model:
+    """The template, with what its own code calls on itself led to the parallel model."""
+    redirected: keras.Model = object.__new__(_redirected_class(type(template)))
+    object.__setattr__(redirected, "__dict__", template.__dict__)
+    object.__setattr__(redirected, SLOT, parallel)
+    return redirected
+
+
+def own_step(redirected: keras.Model, step: str) -> Any:
+    """The template's own step, or Keras' step on the template."""
+    return getattr(super(_First, redirected), step)
+
+
+def parallel_of(model: keras.Layer) -> keras.Layer:
+    """The parallel model to which a model leads what is called on it; any other model itself."""
+    return _parallel(model) if issubclass(type(model), _First) else model
+
+
+def _redirected_class(kind: type) -> type:
+    of_class = {name: staticmethod(getattr(kind, name)) for name in dir(kind) if _is_classmethod(kind, name)}
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": (SLOT,), **of_class}
+    return types.new_class(kind.__name__, (_First, kind, _Last), exec_body=lambda body: body.update(names))
+
+
+def _is_classmethod(kind: type, name: str) -> bool:
+    return not name.startswith("__") and isinstance(inspect.getattr_static(kind, name), classmethod)
+
+
+def _parallel(redirected: keras.Model) -> Any:
+    return getattr(redirected, SLOT)
+
+
+def _redirected_to_parallel(name: str) -> Any:
+    @functools.wraps(getattr(keras.Model, name))
+    def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_parallel(self), name)(*args, **kwargs)
+
+    return method
+
+
+def _redirected_beneath(name: str) -> Any:
+    """What the parallel model has for a verb beneath the template's own."""
+
+    @functools.wraps(getattr(keras.Model, name))
+    def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        parallel = _parallel(self)
+        return getattr(parallel._beneath, name)(parallel, *args, **kwargs)
+
+    return method
+
+
+def _of_parallel(name: str) -> property:
+    return property(
+        lambda self: getattr(_parallel(self), name),
+        lambda self, value: setattr(_parallel(self), name, value),
+    )
+
+
+class _First:
+    """What of a led template is called instead of its own class's."""
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Another model, as of `type(self)(...)` in the class's code: one of the class itself."""
+        return cls.__bases__[1](*args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Tells the template's class nothing of it."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The template's class: files, and whoever asks for it, know no other."""
+        return type(self).__bases__[1]
+
+    __call__ = keras.Layer.__call__  # the template's own, if it has one, is called in the replicas
+
+    @property
+    def call(self) -> Any:
+        """The spread call."""
+        return _parallel(self)._call_for_template
+
+    def _set_mask_metadata(self, *_: Any) -> None:
+        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
+
+
+for _name in ("compile", "compute_output_spec", "stateless_call", *STEPS):
+    setattr(_First, _name, _redirected_to_parallel(_name))
+
+for _name in OF_THE_LOOP:
+    setattr(_First, _name, _of_parallel(_name))
+
+
+class _Last(keras.Model):
+    """What of a led template is called instead of Keras' own."""
+
+
+for _name in VERBS:
+    setattr(_Last, _name, _redirected_beneath(_name))

@@ -1,0 +1,115 @@
+"""Where a model leaves the rows of its batch: the layer to name, once slices of a batch could not be run or merged."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments
+from multigpu.private_api.keras import sublayers
+
+MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
+
+
+class WholeBatchError(ValueError):
+    """A layer needs its batch in one piece."""
+
+
+def name_layer(
+    error: Exception, template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int
+) -> None:
+    """Raises a better error for a call that failed because of a layer that needs its batch in one piece, if it did."""
+    change = row_change(template, batch, rows, num_slices)
+    if change:
+        raise WholeBatchError(
+            "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
+            f"Received: {change}. Return one row per row there, or run the template on one device. It ended in: {error}"
+        ) from error
+
+
+def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int) -> str | None:
+    """What a layer does with the rows of a batch that cannot be done slice by slice; None where nothing is found.
+
+    The template is traced for as many rows as the batch has, and never run.
+
+    Args:
+        template: the model, or what else is called.
+        batch: the arguments of the call that failed.
+        rows: how many rows it had, if that is known.
+        num_slices: into how many slices it was split.
+    """
+    rows = rows or MANY
+    whole = _Trace(template, batch, rows)
+    if not whole.ends:
+        return None  # the model fails on one device, too
+    if whole.changes_rows:
+        return whole.first
+    part = _Trace(template, batch, max(rows // num_slices, 1))
+    return None if part.ends else part.failed
+
+
+class _Trace:
+    """A trace of a model for a number of rows.
+
+    Attributes:
+        first: of the first layer whose output has other rows than its input, what it does.
+        failed: the layer in which the trace ended with an error, and for how many rows.
+        ends: whether the trace came to its end.
+        changes_rows: whether the model gives anything but so many rows, or a multiple of them.
+    """
+
+    def __init__(self, template: keras.Layer, batch: CallArguments, rows: int) -> None:
+        self._rows = rows
+        self.first: str | None = None
+        self.failed: str | None = None
+        self.ends = self.changes_rows = False
+        with contextlib.suppress(Exception), tf.init_scope(), self._watching(template):
+            traced = tf.function(lambda *tensors: self._call(template, batch, tensors), autograph=False)
+            traced.get_concrete_function(*batch.types(rows))
+            self.ends = True
+
+    def _call(self, template: keras.Layer, batch: CallArguments, tensors: Sequence[tf.Tensor]) -> None:
+        args, kwargs = batch.rebuild(tensors)
+        with keras.StatelessScope(collect_losses=True):
+            outputs = template(*args, **kwargs)
+        sizes = [_size(x) for x in keras.tree.flatten(outputs)]
+        self.changes_rows = any(size is None or size % self._rows for size in sizes)
+
+    @contextlib.contextmanager
+    def _watching(self, template: keras.Layer) -> Iterator[None]:
+        layers = [template, *sublayers(template)]
+        parts = {id(part): part for layer in layers for part in [layer, *getattr(layer, "operations", [])]}.values()
+        redirected = [part.__dict__.pop("call", None) for part in parts]
+        for part in parts:
+            part.__dict__["call"] = self._watched(part, part.call)  # not by assignment: Keras would track it
+        try:
+            yield
+        finally:
+            for part, call in zip(parts, redirected, strict=True):
+                part.__dict__.pop("call")
+                part.__dict__.update({"call": call} if call else {})
+
+    def _watched(self, part: keras.Operation, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                outputs = call(*args, **kwargs)
+            except Exception:
+                self.failed = self.failed or f"layer {part.name!r}, which fails with {self._rows} rows"
+                raise
+            given = [x.shape for x in keras.tree.flatten((args, kwargs)) if tf.is_tensor(x) and _size(x) == self._rows]
+            changed = [x.shape for x in keras.tree.flatten(outputs) if tf.is_tensor(x) and _size(x) != self._rows]
+            if given and changed and self.first is None:
+                self.first = (
+                    f"layer {part.name!r}, whose output has shape {tuple(changed[0])} "
+                    f"for an input of shape {tuple(given[0])}"
+                )
+            return outputs
+
+        return watched
+
+
+def _size(x: Any) -> int | None:
+    """Rows of a tensor, None where it has none, or they are unknown."""
+    return x.shape[0] if tf.is_tensor(x) and x.shape.rank else None

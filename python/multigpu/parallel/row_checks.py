@@ -1,0 +1,126 @@
+"""What a template must not do with the rows of a batch, as far as the shapes of its symbolic tensors tell."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments
+from multigpu.parallel.row_changes import MANY, name_layer
+from multigpu.private_api.keras import output_names, sublayers
+from multigpu.replicas.outputs import no_batch_axis
+
+Shape = tuple[int | None, ...]
+
+
+def check_rows(model: keras.Model) -> None:
+    """Refuses, by name, what does not take the rows of a batch one by one.
+
+    Raises:
+        ValueError: an output has no batch axis, or other rows than the inputs, or all pairs of rows; or a function
+            makes one value of all rows.
+    """
+    _check_outputs(model)
+    _check_rows_apart(model)
+    _check_rows_kept(model)
+
+
+def _check_outputs(model: keras.Model) -> None:
+    """Refuses outputs without rows, or with other rows than the inputs, and names the layer where that begins."""
+    outputs = _outputs(model)
+    many = _output_shapes(model, MANY) if outputs else []
+    for (name, shape), with_rows in zip(outputs, many, strict=True):
+        if len(shape) == 0 or shape[0] is not None or (with_rows[0] or 0) % MANY:
+            error = ValueError(no_batch_axis(name, shape))
+            name_layer(error, model, _batch_for(model), None, num_slices=2)
+            raise error
+
+
+def _batch_for(model: keras.Model) -> CallArguments:
+    """What a model is called with, without tensors."""
+    batches: list[CallArguments] = []
+    traced = tf.function(lambda *x: batches.append(CallArguments(x, {}).without_tensors()), autograph=False)
+    traced.get_concrete_function(_in_structure(model, [_spec(x) for x in symbolic(model, "inputs")]))
+    return batches[0]
+
+
+def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
+    kind = tf.SparseTensorSpec if x.sparse else tf.RaggedTensorSpec if x.ragged else tf.TensorSpec
+    return kind((None, *x.shape[1:]), x.dtype)
+
+
+def _check_rows_apart(model: keras.Model) -> None:
+    """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
+    outputs = _outputs(model)
+    if all(None not in shape[1:] for _, shape in outputs):
+        return
+    for (name, shape), two, three in zip(outputs, _output_shapes(model, 2), _output_shapes(model, 3), strict=True):
+        if two[1:] != three[1:]:
+            raise ValueError(
+                "Expected outputs whose rows do not depend on how many there are. "
+                f"Received: output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for "
+                f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
+                "the whole batch."
+            )
+
+
+def _check_rows_kept(model: keras.Model) -> None:
+    """Refuses functions that make one value of all rows, of which each replica would have its own."""
+    for part in [model, *sublayers(model)]:
+        for operation in getattr(part, "operations", []):
+            if isinstance(operation, keras.Layer):
+                continue  # a layer of somebody's own may have to do with shapes alone, such as one for positions
+            given = [x.shape for x in keras.tree.flatten(operation.input) if x.shape and x.shape[0] is None]
+            lost = [x.shape for x in keras.tree.flatten(operation.output) if None not in x.shape]
+            if given and lost:
+                raise ValueError(
+                    "Expected functions that take the rows of a batch one by one, so that slices of it can be run and "
+                    f"merged. Received: {operation.name!r}, whose output has shape {tuple(lost[0])} for an input of "
+                    f"shape {tuple(given[0])}. Keep the batch axis, or compare rows in a loss function, which sees the "
+                    "whole batch."
+                )
+
+
+def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
+    """Names and shapes of the outputs, for any number of rows."""
+    tensors = symbolic(model, "outputs")
+    names = output_names(model) if tensors else []
+    fixed = [tensor.shape[0] for tensor in symbolic(model, "inputs") if is_fixed(tensor)]
+    shapes = _shapes_for_any_batch(model, fixed[0]) if fixed else [tensor.shape for tensor in tensors]
+    return list(zip(names, shapes, strict=True))
+
+
+def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
+    """Shapes of the outputs of a model that was built with so many rows, once the batch axis is open."""
+    try:
+        return _output_shapes(model, None)
+    except Exception as error:  # of a layer of somebody's own: anything
+        raise ValueError(
+            "Expected a model that takes batches of any size, so that a batch can be split. "
+            f"Received: {model.name!r}, which was built with {rows} rows and fails where their number is open: {error} "
+            "Let its layers ask for it, as `keras.ops.shape(x)[0]`."
+        ) from error
+
+
+def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
+    """Shapes of the outputs for a batch of so many rows."""
+    inputs = [
+        keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
+        for x in symbolic(model, "inputs")
+    ]
+    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(_in_structure(model, inputs)))]
+
+
+def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
+    """Inputs as a model takes them."""
+    return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
+
+
+def is_fixed(tensor: keras.KerasTensor) -> bool:
+    """Whether an input is for so many rows alone."""
+    return bool(tensor.shape) and tensor.shape[0] is not None
+
+
+def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
+    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
+    return keras.tree.flatten(getattr(model, side, None) or [])

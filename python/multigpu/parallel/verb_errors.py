@@ -1,0 +1,96 @@
+"""Verbs of the parallel model, guarded: not inside of strategies, explained where memory runs out, no tape left."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.devices.logical import short_name
+from multigpu.devices.plan import Plan
+from multigpu.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.replicas.tapes import tapes_released
+
+BATCH_SIZE = 32  # Keras' own, where none is given
+
+
+def guarded(verb: Callable) -> Callable:
+    """A verb of a parallel model, such as `fit`, whose errors say what to do."""
+
+    @functools.wraps(verb)
+    def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_no_strategy(USED)
+        try:
+            with tapes_released(), self._spread.layer_named((tf.errors.InvalidArgumentError,)):  # of a traced step
+                return verb(self, *args, **kwargs)
+        except OutOfMemory:
+            raise  # by a verb inside: `fit` evaluates
+        except tf.errors.ResourceExhaustedError as error:
+            rows = _rows(inspect.signature(verb), (self, *args), kwargs)
+            raise out_of_memory_error(error, self.plan, rows) from error
+
+    return guarded_verb
+
+
+def _rows(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> int | None:
+    """Rows of a batch, as far as the arguments of a verb tell."""
+    arguments = signature.bind(*args, **kwargs).arguments
+    data = arguments.get("x")
+    if isinstance(data, tf.data.Dataset):
+        return _count(next(iter(data.take(1)), None))
+    if isinstance(data, keras.utils.PyDataset):
+        return _count(data[0])
+    if hasattr(data, "__next__"):
+        return None
+    at_most = arguments.get("batch_size") or BATCH_SIZE if "batch_size" in signature.parameters else None
+    rows = _count(data)
+    return rows if at_most is None or rows is None else min(rows, at_most)
+
+
+def _count(batch: Any) -> int | None:
+    arrays = [each for each in keras.tree.flatten(batch) if hasattr(each, "shape")]
+    return int(arrays[0].shape[0]) if arrays else None
+
+
+class OutOfMemory(tf.errors.ResourceExhaustedError):
+    """TensorFlow's error, which says first what to do."""
+
+
+def out_of_memory_error(error: tf.errors.ResourceExhaustedError, plan: Plan, rows: int | None) -> OutOfMemory:
+    """The error that says what to do.
+
+    Args:
+        error: TensorFlow's.
+        plan: where the replicas are.
+        rows: of the batch, if they are known.
+    """
+    message = f"{_advice(plan, str(error), rows)}\n\nTensorFlow said: {error.message}"
+    return OutOfMemory(error.node_def, error.op, message)
+
+
+def _advice(plan: Plan, said: str, rows: int | None) -> str:
+    device = _device(said)
+    where = device or "a device"
+    usable = "The template keeps its weights and can be used."
+    if rows is None:
+        return (
+            "Expected batches that fit into the memory of every device. "
+            f"Received: one that does not fit on {where}. Make the batches smaller. {usable}"
+        )
+    of_replica = plan.rows(rows)[plan.devices.index(device)] if device in plan.devices else plan.rows(rows)[0]
+    smaller = of_replica // 2 * len(plan.devices)
+    return (
+        f"Expected batches that fit into the memory of every device. Received: a batch of {rows} rows, {of_replica} "
+        f"per replica, which does not fit on {where}. "
+        + (f"Try `batch_size={smaller}`" if smaller else "Try the dtype policy 'mixed_float16', or a smaller model")
+        + f"; `multigpu.estimate()` tells what takes how much. {usable}"
+    )
+
+
+def _device(said: str) -> str | None:
+    """The device that TensorFlow names."""
+    found = re.search(r"/job:\w+/replica:\d+/task:\d+/device:\w+:\d+", said)
+    return short_name(found[0]) if found else None

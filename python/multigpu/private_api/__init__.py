@@ -1,0 +1,1 @@
+"""Every private attribute of Keras and TensorFlow that is used, each once, with its reason."""

@@ -1,0 +1,1 @@
+"""Estimates, measurements and plots."""

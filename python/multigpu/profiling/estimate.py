@@ -1,0 +1,133 @@
+"""Will it fit? What a parallel model of a template would take of each device, before anything is moved or run."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.arguments import check_whole_number
+from multigpu.devices.logical import visible_devices
+from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
+from multigpu.parallel.model import ParallelModel
+from multigpu.parallel.template_checks import check_template
+from multigpu.private_api.keras import sublayers
+from multigpu.profiling.activation_memory import activation_bytes
+from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
+from multigpu.profiling.optimizer_memory import slot_bytes
+from multigpu.weights.buckets import Bucket, Types, make_parcels
+from multigpu.weights.embedding_tables import Tables
+from multigpu.weights.overview import traffic
+from multigpu.weights.owners import owners_of
+from multigpu.weights.place_locate import num_bytes, stored_dtype
+
+
+def estimate(
+    model: keras.Model,
+    gpus: object = None,
+    batch_size: int = 32,
+    optimizer: Any = None,
+    cpu_merge: bool = True,
+    cpu_relocation: bool = False,
+) -> Estimate:
+    """What `multi_gpu_model(model, gpus)` would take of each device with batches of `batch_size` rows.
+
+    Nothing is moved, and nothing is run; the GPUs need not be there. How each number is got, and how far it can be off:
+
+    * parameters, weights (with state such as moving means), optimizer: counted, from shapes and types, and dealt to
+      owners as they will be. Exact.
+    * copies, gradients: counted in the types that are stored. All copies and all gradients of a step are assumed to be
+      there at once, which is the most possible; under mixed precision copies take half of it.
+    * activations: the step of one replica is traced, and the tensors that are needed at the same time are added up, if
+      ops run in the order in which they were made. On a CPU the memory that rows took in training was 1.1 to 1.2
+      times this, for a convolutional net, a perceptron and Xception (`bench/estimated_memory.py`). It leaves out what
+      libraries need to work in, such as cuDNN's workspaces, what is in loops of recurrent layers, and what XLA saves.
+      Axes of open length count as 128.
+    * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
+      embedding tables depend on the data and are left out.
+    * TensorFlow's own share of a GPU, some hundred MB, is left out.
+
+    Args:
+        model: a template, or a parallel model, whose template is taken.
+        gpus: as in `multi_gpu_model`; a count of 1 or more, or ids or names. They need not be on this machine. None
+            takes those that are.
+        batch_size: rows of a batch, of all GPUs together.
+        optimizer: an optimizer or the name of one. None takes the model's own, or Keras' default, "rmsprop".
+        cpu_merge: as in `multi_gpu_model`.
+        cpu_relocation: as in `multi_gpu_model`.
+
+    Returns:
+        A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
+        `optimizer` are the totals.
+
+    Raises:
+        ValueError: `gpus` or `optimizer` is not understood, `batch_size` is no whole number of 1 or more, or the model
+            is no template.
+
+    Example:
+        >>> import keras, multigpu
+        >>> model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(1000)])
+        >>> multigpu.estimate(model, gpus=2, batch_size=64).weights
+        4004000
+    """
+    template = model.template if isinstance(model, ParallelModel) else model
+    check_template(template)
+    check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True)
+    owners = owners_of(template, plan)
+    buckets = _parcels(template, owners)
+    kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
+    slots = slot_bytes(kind, template.trainable_variables)
+    activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
+    devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
+    return Estimate(_row(device, template, plan, batch_size, owners, buckets, slots, activations) for device in devices)
+
+
+def _row(
+    device: str,
+    template: keras.Model,
+    plan: Plan,
+    batch_size: int,
+    owners: dict[int, str],
+    buckets: Sequence[Bucket],
+    slots: dict[int, int],
+    activations: dict[int, int | None],
+) -> DeviceEstimate:
+    own = [variable for variable in template.weights if owners[id(variable)] == device]
+    replica = device in plan.devices
+    rows = plan.rows(batch_size)[plan.devices.index(device)] if replica else 0
+    moved = traffic(device, buckets, plan)
+    others = sum(bucket.sent_bytes for bucket in buckets if bucket.owner != device) if rows else 0
+    reduced = sum(bucket.reduced_bytes for bucket in buckets if bucket.owner == device)
+    given = sum(bucket.reduced_bytes for bucket in buckets) if rows else 0
+    sizes: dict[str, Any] = {
+        "weights": sum(map(num_bytes, own)),
+        "optimizer": sum(slots.get(id(variable), 0) for variable in own),
+        "copies": others,
+        "gradients": given + reduced,
+        "activations": activations[rows] if replica else 0,
+    }
+    return DeviceEstimate(
+        device=device,
+        rows=rows,
+        parameters=sum(math.prod(variable.shape) for variable in own),
+        **sizes,
+        total=sum(size or 0 for size in sizes.values()),
+        received=moved.received + rows * _row_bytes(template, "inputs"),
+        sent=moved.sent + rows * _row_bytes(template, "outputs"),
+    )
+
+
+def _parcels(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
+    weights = Tables(sublayers(template)).without(template.trainable_variables)
+    return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
+
+
+def _row_bytes(template: keras.Model, side: str) -> int:
+    """Bytes of one row of all inputs or outputs, as far as a template tells. An axis of open length counts as 128."""
+    tensors = keras.tree.flatten(getattr(template, side, None) or [])
+    known = [x for x in tensors if x.dtype != "string"]
+    return sum(
+        tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
+    )

@@ -1,0 +1,118 @@
+"""Is it worth it? A few real steps on one device and on all, and where the time goes."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.arguments import check_flags, check_whole_number, shown
+from multigpu.devices.plan import MOST_ROWS
+from multigpu.parallel.model import ParallelModel
+from multigpu.profiling.measurement import Measurement, measurement_from_seconds
+from multigpu.profiling.timed_steps import everything_kept, first_rows, on_one_device, step_seconds, timed_batches
+
+MOST_STEPS = 100_000  # the batches of all of them are at hand at once
+
+
+def measure(
+    parallel: keras.Model, x: Any, y: Any = None, batch_size: int = 32, steps: int = 5, verbose: int = 1
+) -> Measurement:
+    """Takes a few real training steps on one device and on all, and tells whether the parallel model pays.
+
+    Steps are those of `train_on_batch()` on batches that are at hand. *Compute* is what the template takes on one
+    device for the rows of one replica; what the parallel model takes beyond that is *transfer*, with cutting and
+    merging; and what the data take for a batch beyond a step, since the next batch is made meanwhile, is *waiting*.
+    Where devices are parts of one CPU or GPU they compete for it, and that counts as transfer. Functions are traced
+    anew, which takes as long as the first step of `fit()`, three times over.
+
+    Weights, optimizer, metrics and random states are afterwards what they were. Meanwhile they are moved: do not use
+    the models from another thread.
+
+    Args:
+        parallel: a compiled parallel model.
+        x: arrays, a `tf.data.Dataset` or a `keras.utils.PyDataset` of batches, as `fit()` takes them.
+        y: targets, where `x` has none.
+        batch_size: rows of a batch, where `x` is arrays.
+        steps: how many steps are measured each way; one more is taken before.
+        verbose: 1 shows a progress bar, 0 does not.
+
+    Returns:
+        A `Measurement`, which prints as a table with a sentence.
+
+    Raises:
+        ValueError: the model is not parallel or not compiled, the data give no batch, or another argument is not
+            understood.
+
+    Example:
+        >>> import keras, multigpu, numpy
+        >>> multigpu.simulate_gpus(2)
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
+        >>> parallel.compile(optimizer="sgd", loss="mse")
+        >>> measured = multigpu.measure(parallel, numpy.ones((64, 4)), numpy.ones((64, 1)), verbose=0)
+        >>> measured.speed_up > 0
+        True
+    """
+    _check_parallel(parallel)
+    _check_data(x, y)
+    check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32")
+    check_whole_number("steps", steps, MOST_STEPS, "steps=5")
+    check_flags(verbose=verbose)
+    taken, input_seconds = timed_batches(x, y, batch_size, steps + 1)
+    rows = len(keras.tree.flatten(taken[0])[0])
+    share = max(parallel.plan.rows(rows))
+    bar = keras.utils.Progbar(3 * (steps + 1), verbose=verbose, unit_name="step")
+    with everything_kept(parallel):
+        everywhere = step_seconds(parallel, taken, bar)
+        with on_one_device(parallel.template, parallel.plan):
+            one = step_seconds(parallel.template, taken, bar)
+            part = step_seconds(parallel.template, [first_rows(batch, share) for batch in taken], bar)
+    return measurement_from_seconds(parallel.plan, rows, one, everywhere, part, input_seconds)
+
+
+def _check_parallel(parallel: Any) -> None:
+    if not issubclass(type(parallel), ParallelModel):  # by `isinstance()` it is what its template is
+        raise ValueError(
+            f"Expected `parallel` to be a parallel model. Received: {type(parallel).__name__}. "
+            "Make one with `multi_gpu_model(model)`."
+        )
+    if parallel.plan.cluster is not None:
+        raise ValueError(
+            f"Expected a parallel model of one machine. Received: {parallel.name!r}, which "
+            f"{parallel.plan.cluster.size} workers train together. Measure it without TF_CONFIG, on one of them."
+        )
+    if not parallel.compiled:
+        raise ValueError(
+            f"Expected a compiled model. Received: {parallel.name!r}, which is not. Call `parallel.compile()` first."
+        )
+
+
+def _check_data(x: Any, y: Any) -> None:
+    """Refuses data whose rows cannot be told: what is taken for rows is copied, however much it is."""
+    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+        if y is not None:
+            raise ValueError(
+                f"Expected no `y`, since `x` gives batches. Received: y={shown(y)}. Let `x` give inputs and targets."
+            )
+        return
+    rows, targets = _num_rows("x", x), None if y is None else _num_rows("y", y)
+    if targets not in (None, rows):
+        raise ValueError(
+            f"Expected as many rows in `y` as in `x`. Received: {targets} in `y` and {rows} in `x`. "
+            "Pass the targets of these inputs."
+        )
+
+
+def _num_rows(name: str, data: Any) -> int:
+    try:
+        arrays = keras.tree.flatten(data)
+    except Exception:  # of a list that holds itself
+        arrays = []
+    are_arrays = all(hasattr(array, "__array__") and len(array.shape) > 0 for array in arrays)
+    numbers = {int(array.shape[0]) for array in arrays} if are_arrays else set()
+    if len(numbers) != 1:
+        raise ValueError(
+            f"Expected `{name}` to be arrays with the same number of rows, or a dataset. "
+            f"Received: {name}={shown(data)}. Use numpy arrays, as for `fit()`."
+        )
+    return numbers.pop()

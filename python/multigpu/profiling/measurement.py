@@ -1,0 +1,95 @@
+"""What was measured of a training step, and in one sentence whether it pays."""
+
+from dataclasses import dataclass
+
+from multigpu.devices.plan import Plan
+from multigpu.devices.text_table import text_table
+
+NOTICED = 0.05  # a share of time from which on it is worth a word
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Where the time of a training step goes. Seconds are medians of wall time.
+
+    Attributes:
+        devices: the devices of the parallel model.
+        batch_size: rows of a batch.
+        one_device: seconds of a step of the template on the first of the devices, with its batch at hand.
+        all_devices: seconds of a step of the parallel model, with its batch at hand.
+        slice: seconds of a step of the template on the first device with the rows of one replica.
+        input: seconds in which the data give a batch.
+        speed_up: `one_device` ÷ `all_devices`.
+        compute: share of a step of `fit()` in which replicas compute.
+        transfer: share in which weights, gradients and rows travel, and outputs are merged.
+        waiting: share in which the devices wait for the next batch.
+        verdict: whether it pays, in one sentence; and if not, why, and what would help.
+    """
+
+    devices: tuple[str, ...]
+    batch_size: int
+    one_device: float
+    all_devices: float
+    slice: float
+    input: float
+    speed_up: float
+    compute: float
+    transfer: float
+    waiting: float
+    verdict: str
+
+    def __str__(self) -> str:
+        steps = [
+            ["", "ms per step"],
+            [f"{self.devices[0]} alone, {self.batch_size} rows", f"{1000 * self.one_device:.1f}"],
+            [f"all {len(self.devices)} devices, {self.batch_size} rows", f"{1000 * self.all_devices:.1f}"],
+            ["the data, per batch", f"{1000 * self.input:.1f}"],
+        ]
+        shares = f"compute {self.compute:.0%}, transfer {self.transfer:.0%}, waiting for input {self.waiting:.0%}"
+        return f"{text_table(steps)}\nspeed-up {self.speed_up:.2f}; {shares}\n{self.verdict}"
+
+    __repr__ = __str__
+
+
+def measurement_from_seconds(
+    plan: Plan, rows: int, on_one_device: float, everywhere: float, part: float, source: float
+) -> Measurement:
+    """What the seconds of a step mean: alone, everywhere, of one slice, and of the data per batch."""
+    whole = max(everywhere, source)
+    waiting = (whole - everywhere) / whole
+    compute = min(part, everywhere) / whole
+    speed_up = on_one_device / everywhere
+    return Measurement(
+        devices=plan.devices,
+        batch_size=rows,
+        one_device=on_one_device,
+        all_devices=everywhere,
+        slice=part,
+        input=source,
+        speed_up=speed_up,
+        compute=compute,
+        transfer=1 - waiting - compute,
+        waiting=waiting,
+        verdict=_verdict(plan, rows, speed_up, 1 - waiting - compute, waiting),
+    )
+
+
+def _verdict(plan: Plan, rows: int, speed_up: float, transfer: float, waiting: float) -> str:
+    number = len(plan.devices)
+    if waiting > max(transfer, NOTICED):
+        return (
+            f"{'It pays less than it could' if speed_up > 1 else 'It does not pay'}: for {waiting:.0%} of the time the "
+            "devices wait for the next batch, so make the input pipeline faster, with `tf.data`, `cache()` and "
+            "`prefetch()`."
+        )
+    if speed_up > 1:
+        return f"It pays: {number} devices are {speed_up:.2f} times as fast as one."
+    if any(device.startswith("CPU") for device in plan.devices):
+        return (
+            "It does not pay here: these devices are parts of one CPU, which one device uses whole; on GPUs of their "
+            f"own it is the {transfer:.0%} of the time in transfer that a larger batch would make less of."
+        )
+    return (
+        f"It does not pay: {transfer:.0%} of the time weights and gradients travel, which takes as long for {rows} "
+        f"rows as for more, so use a larger batch, or fewer GPUs than {number}."
+    )

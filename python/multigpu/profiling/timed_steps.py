@@ -1,0 +1,119 @@
+"""Real training steps on a watch, after which everything is what it was."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.arguments import shown
+from multigpu.batches.array_source import batches
+from multigpu.devices.plan import Plan
+from multigpu.parallel.model import ParallelModel
+from multigpu.private_api.keras import backing_variable, wants_jit
+from multigpu.weights.move import move
+from multigpu.weights.place_locate import locate
+
+
+def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[Any], float]:
+    """So many batches, over and over if the data have fewer, and the median seconds that the data take for one."""
+    taken: list[Any] = []
+    seconds: list[float] = []
+    with _batch_source(x, y, batch_size) as source:
+        begin = time.perf_counter()
+        for batch in islice(source, number):
+            seconds.append(time.perf_counter() - begin)
+            taken.append(keras.tree.map_structure(tf.convert_to_tensor, batch))
+            begin = time.perf_counter()
+    if not taken:
+        raise ValueError("Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them.")
+    whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last one may be smaller
+    return list(islice(cycle(whole), number)), float(np.median(seconds[1:] or seconds))
+
+
+def _num_rows(batch: Any) -> int:
+    tensors = keras.tree.flatten(batch)
+    if not tensors or not all(tensor.shape.rank for tensor in tensors):
+        raise ValueError(
+            "Expected `x` to give batches, whose tensors have rows. "
+            f"Received: {shown(batch)}. Use `x.batch(32)`, as for `fit()`."
+        )
+    return len(tensors[0])
+
+
+@contextmanager
+def _batch_source(x: Any, y: Any, batch_size: int) -> Iterator[Iterator[Any]]:
+    if isinstance(x, tf.data.Dataset):
+        yield iter(x)
+    elif isinstance(x, keras.utils.PyDataset):
+        yield (x[number] for number in range(len(x)))
+    else:
+        dataset, rows = batches(_as_arrays(x), _as_arrays(y), batch_size=batch_size)
+        try:
+            yield iter(dataset)
+        finally:
+            rows.release()
+
+
+def _as_arrays(data: Any) -> Any:
+    return keras.tree.map_structure(np.asarray, data) if data is not None else None
+
+
+def step_seconds(model: keras.Model, taken: Sequence[Any], bar: keras.utils.Progbar) -> float:
+    """Median seconds of a step; the first one, in which functions are traced, does not count."""
+    seconds = []
+    for batch in taken:
+        begin = time.perf_counter()
+        model.train_on_batch(*keras.utils.unpack_x_y_sample_weight(batch))
+        seconds.append(time.perf_counter() - begin)
+        bar.add(1)
+    return float(np.median(seconds[1:]))
+
+
+def first_rows(batch: Any, number: int) -> Any:
+    """A batch with fewer rows."""
+    return keras.tree.map_structure(lambda x: x[:number], batch)
+
+
+@contextmanager
+def everything_kept(parallel: ParallelModel) -> Iterator[None]:
+    """Puts the values of all variables back afterwards."""
+    optimizer = parallel.optimizer
+    if not optimizer.built:
+        parallel.make_train_function()  # which builds it
+    models = (parallel, parallel.template)
+    of_metrics = [variable for model in models for variable in model.metrics_variables]
+    values = [
+        (v, np.array(backing_variable(v))) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
+    ]
+    try:
+        yield
+    finally:
+        for model in models:
+            model.reset_metrics()  # some had no variables before
+        for variable, value in values:
+            backing_variable(variable).assign(value)
+
+
+def _distinct(variables: Sequence[keras.Variable]) -> list[keras.Variable]:
+    return list({id(variable): variable for variable in variables}.values())
+
+
+@contextmanager
+def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
+    """Brings the template home to the first device, compiled as it would be alone, and back again."""
+    variables = _distinct([*template.variables, *template.optimizer.variables])
+    places = [(variable, locate(variable)) for variable in variables]
+    jit_compile = template.jit_compile
+    move([(variable, plan.devices[0]) for variable in variables])
+    template.jit_compile, template.train_function = wants_jit(template), None
+    try:
+        with tf.device(plan.devices[0]):
+            yield
+    finally:
+        move(places)
+        template.jit_compile, template.train_function = jit_compile, None

@@ -1,0 +1,1 @@
+"""The template as a function, run forward and backward on its device."""

@@ -1,0 +1,197 @@
+"""What layers add to the loss, or keep, computed once for the whole batch, as the loss is: on the merge device.
+
+A number per slice does not tell how those of the slices make that of the batch: it may be a sum over rows, a mean, a
+mean over what a mask leaves, or anything else. So a layer that adds a loss, or assigns a variable, is called once more,
+with its inputs merged. The layers that it calls are not: what they gave for the slices is merged, and given.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments
+from multigpu.cluster.reduction import Workers
+from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, own_calls, tensors_of
+from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
+from multigpu.replicas.template import TemplateParts
+from multigpu.weights.place_locate import locate, read
+
+
+class Computed(NamedTuple):
+    """Losses of the whole batch, by their numbers, and variables with their values after it."""
+
+    losses: dict[int, tf.Tensor]
+    variables: list[tuple[keras.Variable, tf.Tensor]]
+
+    def assign(self) -> None:
+        """Gives the variables these values, each on its owner."""
+        for variable, value in self.variables:
+            with tf.device(locate(variable)):
+                variable.assign(value)
+
+
+class GlobalBatchCalls:
+    """What is left to be computed when the slices are merged, as found in a run of the template on one of them.
+
+    Attributes:
+        losses: numbers of the added losses that depend on rows, and are not known to be means over them.
+        variables: likewise the assigned ones.
+        tensors: what the replicas have to give for it, slices of which are to be merged.
+    """
+
+    def __init__(
+        self, calls: LayerCalls, losses: Collection[int] = (), variables: Sequence[keras.Variable] = ()
+    ) -> None:
+        self.losses, self.variables = losses, variables
+        ids = set(map(id, variables))
+        self._calls = [
+            call
+            for call in all_calls(calls.root)
+            if (call is calls.root or call.stands_alone) and any(_leaves(own, losses, ids) for own in own_calls(call))
+        ]
+        self._root = calls.root
+        needed = [tensor for call in self._calls for tensor in _needed(call, is_root=call is calls.root)]
+        self.tensors = list({id(tensor): tensor for tensor in needed}.values())
+
+    def compute(
+        self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: Workers | None
+    ) -> Computed:
+        """What the slices left to be computed.
+
+        Args:
+            parts: the template.
+            batch: the whole batch.
+            merged: what `tensors` are for it.
+            workers: the machines whose rows belong to the batch as well.
+        """
+        known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
+        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers)
+        losses: dict[int, tf.Tensor] = {}
+        for call in self._calls:
+            scope.calls = replay = _Replay(call, call is self._root, whole.merged)
+            first = len(scope.losses)
+            with scope, inside_replica(), disable_remat(), replay.noted(parts.layers):
+                if call is self._root:
+                    args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
+                    parts.template(*args, **kwargs)
+                else:
+                    training = {"training": batch.training} if batch.training is not None else {}
+                    call.layer(*whole.merged(call.args), **{**training, **whole.merged(call.kwargs)})
+            losses.update((number, scope.losses[first + new]) for number, new in replay.same_losses())
+        return Computed(
+            {number: losses[number] for number in self.losses},
+            [(variable, scope.value_now(variable)) for variable in self.variables],
+        )
+
+
+def depending_on(rows: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], bool]:
+    """Tells whether a tensor of the graph that is being traced depends on any of these; run eagerly, all may do."""
+    if tf.executing_eagerly():
+        return lambda _: True
+    dependent = set(map(id, rows))
+    for op in tf.compat.v1.get_default_graph().get_operations():
+        if any(id(x) in dependent for x in op.inputs):
+            dependent.update(map(id, op.outputs))
+    return lambda tensor: id(tensor) in dependent
+
+
+class _Replay(LayerCalls):
+    """A call, made again as it is known: calls inside of it that stand alone give what they gave."""
+
+    def __init__(self, known: LayerCall, is_root: bool, merged: Callable[[Any], Any]) -> None:
+        super().__init__(known.layer)
+        self._merged = merged
+        self._made_again = [(known, self.root)] if is_root else []
+        self._to_come = [iter(known.inner if is_root else [dataclasses.replace(known, stands_alone=False)])]
+
+    def same_losses(self) -> Iterator[tuple[int, int]]:
+        """Numbers of the losses that were added again: as they are known, and now."""
+        for known, made in self._made_again:
+            if len(known.losses) != len(made.losses):
+                raise _other_calls(known.layer)
+            yield from zip(known.losses, made.losses, strict=True)
+
+    def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
+        known = next(self._to_come[-1], None)
+        if known is None or known.layer is not made.layer:
+            raise _other_calls(made.layer)
+        if known.stands_alone:
+            return self._merged(known.outputs)
+        self._made_again.append((known, made))
+        self._to_come.append(iter(known.inner))
+        try:
+            return super()._run(made, call)
+        finally:
+            self._to_come.pop()
+
+
+class _GlobalBatchScope(ReplicaScope):
+    """Variables as they are; what the template assigns is kept aside. Gradients come from all workers."""
+
+    def __init__(self, workers: Workers | None) -> None:
+        super().__init__([], [], tf.constant(0))
+        self._workers = workers
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """The value that was assigned, or None: Keras reads the real one."""
+        if self._workers and variable.trainable and id(variable) not in self.state_mapping:
+            label = f"whole batch {variable.path}"
+            self.state_mapping[id(variable)] = self._workers.reduced(read(variable), locate(variable), label)
+        return super().get_current_value(variable)
+
+
+class _Whole:
+    """What slices are in the whole batch."""
+
+    def __init__(self, known: Mapping[int, tf.Tensor], workers: Workers | None) -> None:
+        self._known = known
+        self._workers = workers
+        self._rows: dict[int, tf.Tensor] = {}
+
+    def merged(self, structure: Any) -> Any:
+        """The same structure, of tensors of the whole batch with their masks."""
+        return keras.tree.map_structure(self._one, structure)
+
+    def rows(self, x: tf.Tensor) -> tf.Tensor:
+        """Rows of all workers for those of this one."""
+        if self._workers is None:
+            return x
+        if id(x) not in self._rows:
+            self._rows[id(x)] = self._workers.all_rows(x)
+        return self._rows[id(x)]
+
+    def _one(self, leaf: Any) -> Any:
+        if not tf.is_tensor(leaf):
+            return leaf
+        mask = mask_of(leaf)
+        whole = tf.nest.map_structure(tf.identity, self.rows(self._known[id(leaf)]), expand_composites=True)
+        return with_mask(whole, None if mask is None else self.rows(self._known[id(mask)]))
+
+
+def _leaves(call: LayerCall, losses: Collection[int], variables: Collection[int]) -> bool:
+    """Whether a call adds such a loss, or assigns such a variable, itself."""
+    return any(loss in losses for loss in call.losses) or any(id(v) in variables for v in call.assigned)
+
+
+def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
+    """The tensors of slices that have to be merged to make a call again; the whole batch is there already."""
+    given = [] if is_root else tensors_of((call.args, call.kwargs))
+    for own in own_calls(call):
+        for inner in own.inner:
+            given += tensors_of(inner.outputs) if inner.stands_alone else []
+    for tensor in given:
+        yield tensor
+        if mask_of(tensor) is not None:
+            yield mask_of(tensor)
+
+
+def _other_calls(layer: keras.Layer) -> ValueError:
+    return ValueError(
+        "Expected a template that calls the same layers each time, so that a loss or a state can be computed once for "
+        f"the whole batch. Received: {layer.name!r}, called otherwise the second time. Let `call` depend on its "
+        "arguments alone, or give the variable `aggregation='mean'` or `'sum'`."
+    )

@@ -1,0 +1,161 @@
+"""Calls of layers, noted while the template runs: what they take and give, which add losses, which keep state."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.split_merge import count_rows
+from multigpu.private_api.keras import mask_of
+from multigpu.private_api.replaced import replaced
+
+SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """One call of a layer.
+
+    Attributes:
+        layer: that was called.
+        args: with what.
+        kwargs: likewise.
+        outputs: what it gave.
+        inner: the calls of other layers that it made, in order.
+        losses: numbers, among all that were added, of the losses that it added itself.
+        assigned: the variables that it assigned itself.
+        ops: numbers of the ops that it made in the graph that is being traced.
+        stands_alone: whether all tensors that it takes and gives have rows, so that those of slices can be merged.
+    """
+
+    layer: keras.Layer
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    outputs: Any = None
+    inner: list["LayerCall"] = field(default_factory=list)
+    losses: list[int] = field(default_factory=list)
+    assigned: list[keras.Variable] = field(default_factory=list)
+    ops: range = range(0)
+    stands_alone: bool = False
+
+
+class LayerCalls:
+    """The calls of one run of a template, as a tree.
+
+    Attributes:
+        root: the call of the template itself, whose arguments and outputs are not noted.
+        means: numbers of the losses that are known to be means over rows: activity regularizers of Keras, sums over all
+            values that Keras divides by the rows.
+    """
+
+    def __init__(self, template: keras.Layer) -> None:
+        self.root = LayerCall(template)
+        self.means: set[int] = set()
+        self._stack = [self.root]
+        self._means_to_come = 0
+        self._num_losses = 0
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    @contextlib.contextmanager
+    def noted(self, layers: Sequence[keras.Layer]) -> Iterator[None]:
+        """While it lasts, calls of these layers are noted."""
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                noting = functools.partial(self._note, layer, layer.call)
+                # Keras still finds the signature of the layer's own
+                stack.enter_context(replaced(layer, "call", functools.update_wrapper(noting, layer.call)))
+            yield
+
+    def note_loss(self) -> None:
+        """A loss is added by the layer that runs now, or is that of its activity regularizer if it has just run."""
+        if self._means_to_come:
+            self._means_to_come -= 1
+            self.means.add(self._num_losses)
+        else:
+            self._stack[-1].losses.append(self._num_losses)
+        self._num_losses += 1
+
+    def note_assigned(self, variable: keras.Variable) -> None:
+        """A variable is assigned by the layer that runs now."""
+        self._stack[-1].assigned.append(variable)
+
+    def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        made = LayerCall(layer, args, kwargs)
+        self._stack[-1].inner.append(made)
+        self._stack.append(made)
+        self._means_to_come, first = 0, self._num_ops()
+        try:
+            made.outputs = self._run(made, call)
+        finally:
+            self._stack.pop()
+        made.ops = range(first, self._num_ops())
+        regularized = type(layer.activity_regularizer) in SUMS_OVER_VALUES
+        self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
+        return made.outputs
+
+    def _num_ops(self) -> int:
+        return self._graph.version if self._graph else 0
+
+    def find_alone(self) -> None:
+        """Finds the calls that stand alone, when masks are on what they gave."""
+        for call in all_calls(self.root):
+            call.stands_alone = bool(tensors_of(call.outputs)) and all(map(self._has_rows, _taken_and_given(call)))
+
+    def find_alone_by(self, others: Sequence["LayerCalls"]) -> None:
+        """Finds the calls that stand alone in a run op by op, where no axis is open: by runs with 2 and 3 rows."""
+        runs = [list(all_calls(each.root)) for each in (self, *others)]
+        if any([call.layer for call in run] != [call.layer for call in runs[0]] for run in runs):
+            return  # the template does not call the same layers each time
+        for call, two, three in zip(*runs, strict=True):
+            sizes = [list(map(_num_rows, _taken_and_given(each))) for each in (two, three)]
+            alike = len(sizes[0]) == len(sizes[1]) == len(_taken_and_given(call))
+            rows = alike and all(a > 0 and a % 2 == 0 and a * 3 == b * 2 for a, b in zip(*sizes, strict=True))
+            call.stands_alone = bool(tensors_of(call.outputs)) and rows
+
+    def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
+        return call(*made.args, **made.kwargs)
+
+    def _has_rows(self, tensor: tf.Tensor) -> bool:
+        """Whether the first axis is open: Keras has rows first. What was made in a loop or branch cannot leave it."""
+        parts = tf.nest.flatten(tensor, expand_composites=True)
+        if self._graph is None or any(part.graph is not self._graph for part in parts):
+            return False
+        return len(parts) > 1 or (tensor.shape.rank not in (None, 0) and tensor.shape[0] is None)
+
+
+def tensors_of(structure: Any) -> list[tf.Tensor]:
+    """The tensors in a structure, composite ones as one."""
+    return [leaf for leaf in keras.tree.flatten(structure) if tf.is_tensor(leaf)]
+
+
+def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
+    """The tensors that a call takes and gives, and their masks."""
+    tensors = tensors_of((call.args, call.kwargs, call.outputs))
+    return [*tensors, *(mask for mask in map(mask_of, tensors) if mask is not None)]
+
+
+def _num_rows(tensor: tf.Tensor) -> int:
+    """Rows of a tensor that has values; 0 for one that has none, or no axis."""
+    values = tf.nest.flatten(tensor, expand_composites=True)
+    if any(tf.is_symbolic_tensor(value) for value in values) or tensor.shape.rank == 0:
+        return 0
+    return int(count_rows([tensor]))
+
+
+def all_calls(call: LayerCall) -> Iterator[LayerCall]:
+    """A call and all those inside of it, in order."""
+    yield call
+    for inner in call.inner:
+        yield from all_calls(inner)
+
+
+def own_calls(call: LayerCall) -> Iterator[LayerCall]:
+    """A call and those inside of it that do not stand alone, in order."""
+    yield call
+    for inner in call.inner:
+        if not inner.stands_alone:
+            yield from own_calls(inner)

@@ -1,0 +1,90 @@
+"""The layout of what a replica gives: flat tensors, and what each of them is. The same for every replica."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import flatten_composites, restore_composites
+from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.weights.gradient_structure import GradientStructure
+
+
+class Result(NamedTuple):
+    """What one run of a replica gives: outputs, masks and tensors of inner layers; added losses; values of state."""
+
+    with_rows: list[tf.Tensor]
+    losses: list[tf.Tensor]
+    updates: list[tf.Tensor]
+
+
+class OutputLayout:
+    """How outputs, masks and losses of the template lie in the flat list that a function can give."""
+
+    def __init__(self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, rows: tf.Tensor) -> None:
+        """Takes the measure of what the template, and layers inside of it, gave for `rows` rows."""
+        flat = keras.tree.flatten_with_path(outputs)
+        for path, output in flat:
+            _check_batch_axis(path, output, rows)
+        masks = [mask_of(output) for _, output in flat]
+        self._structure = keras.tree.map_structure(lambda _: 0, outputs)
+        self._masked = [position for position, mask in enumerate(masks) if mask is not None]
+        of_outputs = [output for _, output in flat] + [masks[position] for position in self._masked]
+        self.with_rows, self._num_inner = [*of_outputs, *inner], len(inner)
+        self.num_losses = num_losses
+
+    @property
+    def num_differentiable(self) -> int:
+        """How many of the flat tensors, from the first on, may carry a gradient: all but the updates."""
+        return len(flatten_composites(self.with_rows)) + self.num_losses
+
+    def open(self, flat: Sequence[tf.Tensor]) -> Result:
+        """The flat tensors of one run, by what they are."""
+        rows, losses = len(flatten_composites(self.with_rows)), self.num_differentiable
+        with_rows = restore_composites(self.with_rows, list(flat[:rows]))
+        return Result(with_rows, list(flat[rows:losses]), list(flat[losses:]))
+
+    def watch(self, merged: Sequence[tf.Tensor], notes: GradientStructure) -> list[tf.Tensor]:
+        """Merged tensors and losses, watched under the numbers that their slices have in the flat list."""
+        number, watched = 0, []
+        for x in merged:
+            components = len(flatten_composites([x]))
+            if components == 1:
+                x = notes.watch(x, number)
+            else:  # ragged or sparse: taken for used
+                notes.used.update(range(number, number + components))
+            number += components
+            watched.append(x)
+        return watched
+
+    def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
+        """Merged tensors in the structure of the template's outputs, masks attached."""
+        num_outputs = len(with_rows) - len(self._masked) - self._num_inner
+        flat = list(with_rows[:num_outputs])
+        for position, mask in zip(self._masked, with_rows[num_outputs:], strict=False):
+            flat[position] = with_mask(flat[position], mask)
+        return keras.tree.pack_sequence_as(self._structure, flat)
+
+    def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Merged tensors of layers inside of the template."""
+        return with_rows[len(with_rows) - self._num_inner :]
+
+
+def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
+    """Refuses what cannot be merged. A trace leaves the number of rows open; run eagerly, rows can only be compared."""
+    if tf.is_tensor(output) and output.shape.rank != 0:
+        open_axis = output.shape[0] is None
+        if open_axis or (tf.executing_eagerly() and output.shape[0] % max(int(rows), 1) == 0):
+            return
+    name = ".".join(str(part) for part in path) or "0"
+    raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))
+
+
+def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
+    """The message for an output that cannot be merged."""
+    return (
+        "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
+        f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
+        "(batch,), or move the reduction into a loss function or into `add_loss()`."
+    )

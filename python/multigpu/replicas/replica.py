@@ -1,0 +1,141 @@
+"""A replica: the template as a function of everything it reads, giving back everything it would have changed."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments, flatten_composites, open_types, restore_composites
+from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
+from multigpu.cluster.reduction import Workers
+from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
+from multigpu.replicas.layer_calls import LayerCalls
+from multigpu.replicas.outputs import OutputLayout
+from multigpu.replicas.row_mixing import check_rows_apart
+from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
+from multigpu.replicas.state import Updates, is_combined
+from multigpu.replicas.template import TemplateParts
+from multigpu.weights.buckets import Types
+
+
+class Replica:
+    """The template, called on one slice with the values that were sent for its variables.
+
+    The same object serves every device: it is traced once and the trace is run on each.
+
+    Attributes:
+        layout: what the results are.
+        whole_batch: what is left to be computed from them.
+        updates: the variables that the template assigns, and how they travel.
+        types: the types in which each weight can travel, by its id.
+    """
+
+    layout: OutputLayout
+    global_batch: GlobalBatchCalls
+    updates: Updates
+    types: dict[int, Types]
+
+    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: Workers | None = None) -> None:
+        """Takes what it runs.
+
+        Args:
+            parts: the template.
+            batch: the arguments of the call.
+            alone: whether its slice is the whole batch.
+            workers: the machines over which its layers take their statistics.
+        """
+        self._parts = parts
+        self._batch = batch
+        self._alone = alone
+        self._workers = workers
+        self._variables = [*parts.weights, *parts.state]
+        self._assigned: list[keras.Variable] = []
+
+    def trace(self, inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
+        """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+        specs[len(self._variables) : -2] = flatten_composites(open_types(self._batch.tensors))
+        with tf.device(None):
+            return tf.function(self, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """Runs the template on a slice.
+
+        Args:
+            inputs: values of the variables, dense components of the slice, then two scalars: the rows that count
+                (0 for a replica that stands by) and the number of the replica.
+
+        Returns:
+            Dense components of outputs, masks and tensors of inner layers, without rows that do not count; added
+            losses; packed updates.
+        """
+        call = self._call_template
+        if self._parts.jit_compile:
+            call = tf.function(call, autograph=False, jit_compile=True)
+        results = call(*inputs)
+        with_rows, losses, values = self.layout.open(results)
+        kept = inputs[-2]
+        with_rows = [drop_standby(x, kept) for x in with_rows]
+        self.updates = Updates(self._assigned)
+        return [
+            *flatten_composites(with_rows),
+            *losses,
+            *self.updates.pack({id(v): value for v, value in zip(self._assigned, values, strict=True)}),
+        ]
+
+    def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
+        slices = restore_composites(self._batch.tensors, list(components))
+        run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
+        outputs, scope, calls = run(slices)
+        self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, run)
+        self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
+        losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
+        self.layout = OutputLayout(outputs, self.global_batch.tensors, len(losses), count_rows(slices[:1]))
+        if not (self._alone or tf.executing_eagerly()):
+            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self._batch.training)
+        self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
+        values = [scope.value_now(variable) for variable in self._assigned]
+        return [*flatten_composites(self.layout.with_rows), *losses, *values]
+
+    def _noted(
+        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], kept: tf.Tensor, replica: tf.Tensor
+    ) -> tuple[Any, ReplicaScope, LayerCalls]:
+        """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
+        args, kwargs = self._batch.rebuild(slices)
+        scope = ReplicaScope(self._variables, sent, replica)
+        scope.calls = calls = LayerCalls(self._parts.template)
+        statistics, tables = self._parts.statistics, self._parts.tables
+        shared = statistics.seen_by_layers(kept, self._workers)
+        looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
+        with scope, inside_replica(), shared, looked_up, noted, disable_remat():
+            return self._parts.template(*args, **kwargs), scope, calls
+
+    def _left_over(
+        self,
+        calls: LayerCalls,
+        scope: ReplicaScope,
+        slices: Sequence[tf.Tensor],
+        run: Callable[[Sequence[tf.Tensor]], tuple[Any, ReplicaScope, LayerCalls]],
+    ) -> GlobalBatchCalls:
+        """The losses and variables of which slices do not tell what they are for the whole batch."""
+        of_rows = depending_on(flatten_composites(slices))
+        losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
+        variables = [
+            variable
+            for variable in scope.updated
+            if not is_combined(variable, self._parts.kept_by_keras) and of_rows(scope.value_now(variable))
+        ]
+        if not tf.executing_eagerly():
+            calls.find_alone()
+        elif losses or variables:
+            calls.find_alone_by([run([_first_rows(x, rows) for x in slices])[-1] for rows in (2, 3)])
+        return GlobalBatchCalls(calls, losses, variables)
+
+
+def _first_rows(x: tf.Tensor, rows: int) -> tf.Tensor:
+    """So many rows of a slice, again from the first where it has fewer."""
+    size = int(count_rows([x]))
+    return merge([take_rows(x, row % size, 1) for row in range(rows)])

@@ -1,0 +1,75 @@
+"""Outputs that mix the rows of a batch: found in the trace of a replica, which has the rows of its slice alone."""
+
+import inspect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.replicas.layer_calls import LayerCalls, all_calls
+
+OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # which do not read the values of rows
+FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
+
+
+class Mix(NamedTuple):
+    """An op that makes a number of all rows: of a tensor whose first axis is open one that has no open axis."""
+
+    op: tf.Operation
+    taken: tf.Tensor
+    made: tf.Tensor
+
+
+def check_rows_apart(
+    outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], calls: LayerCalls, training: bool | None
+) -> None:
+    """Refuses, by name, a layer that makes a number of all rows on which the outputs depend.
+
+    Whole numbers and truth values are none, by which layers choose how to compute. BatchNormalization may do it, and so
+    may, while training, a layer that has a way of its own to train, such as somebody's own normalization.
+
+    Args:
+        outputs: of the template, in a graph.
+        rows: the tensors of the slice.
+        calls: the layers that were called.
+        training: whether the template trains, None where that is not said.
+
+    Raises:
+        ValueError: says which layer, and the shapes.
+    """
+    for mix in _mixes(rows, outputs):
+        layer = _layer_of(mix.op, calls)
+        trains = training is not False and "training" in inspect.signature(layer.call).parameters
+        if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
+            raise ValueError(
+                "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
+                f"Received: layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} "
+                f"of all rows of a tensor of shape {tuple(mix.taken.shape)}. Keep the batch axis; or compare rows in a "
+                "loss function or by `add_loss()`, which see the whole batch; or run the template on one device."
+            )
+
+
+def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]:
+    """Ops that mix rows, on which outputs depend, in order."""
+    of_rows = set(map(id, rows))
+    reading = []
+    for op in tf.compat.v1.get_default_graph().get_operations():
+        if op.type not in OF_SHAPES and any(id(x) in of_rows for x in op.inputs):
+            of_rows.update(map(id, op.outputs))
+            reading.append(op)
+    needed, mixes = set(map(id, outputs)), []
+    for op in reversed(reading):
+        made = [x for x in op.outputs if id(x) in needed]
+        needed.update(id(x) for x in op.inputs if made)
+        taken = [x for x in op.inputs if id(x) in of_rows and x.dtype.is_floating and not x.shape.is_fully_defined()]
+        closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
+        if taken and closed and op.type not in FUNCTIONS:  # of which one result may read rows, and another not
+            mixes.append(Mix(op, taken[0], closed[0]))
+    return mixes[::-1]
+
+
+def _layer_of(op: tf.Operation, calls: LayerCalls) -> keras.Layer:
+    """The layer in whose call an op was made, of several the innermost."""
+    number = op.graph.get_operations().index(op)
+    return [call for call in all_calls(calls.root) if call is calls.root or number in call.ops][-1].layer

@@ -1,0 +1,145 @@
+"""The template's variables as one replica sees them: the values sent to it, its own noise, updates kept aside."""
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.private_api.replaced import replaced
+from multigpu.replicas.layer_calls import LayerCalls
+from multigpu.weights.buckets import Types
+from multigpu.weights.place_locate import read, stored_dtype
+
+SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
+
+_in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica", default=False)
+
+
+def in_replica() -> bool:
+    """Whether this code is being run by a replica."""
+    return _in_replica.get()
+
+
+@contextlib.contextmanager
+def inside_replica() -> Iterator[None]:
+    """While it lasts, code is run by a replica."""
+    token = _in_replica.set(True)
+    try:
+        yield
+    finally:
+        _in_replica.reset(token)
+
+
+class ReplicaScope(keras.StatelessScope):
+    """Maps variables to the values sent to a replica, and records what the template assigns.
+
+    Attributes:
+        updated: the variables that were assigned, in order.
+        calls: is told which losses are added, and what is assigned.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], replica: tf.Tensor):
+        super().__init__(collect_losses=True)
+        self.updated: list[keras.Variable] = []
+        self.calls: LayerCalls | None = None
+        self._replica = replica
+        self._graph = tf.compat.v1.get_default_graph()
+        self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
+        self._before: dict[int, tf.Tensor] = {}
+        for variable, value in zip(variables, values, strict=True):
+            self._begin_with(variable, value)
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """The value in this replica, or None for a variable that is not the template's: Keras reads the real one."""
+        value = super().get_current_value(variable)
+        if value is None and is_seed(variable):  # Keras' generator for layers that have none belongs to no model
+            value = self._begin_with(variable, read(variable))
+        self._note_read(variable, tf.as_dtype(variable.dtype))  # which is, under autocast, the type to be read in
+        return value
+
+    def types(self, variable: keras.Variable) -> Types:
+        """The types in which this variable and its gradient can travel without a change in any number.
+
+        A weight that the template reads in a smaller type alone can travel in it. So can its gradient if it was read
+        once: several gradients are summed in the type in which the weight is stored.
+        """
+        stored, reads = stored_dtype(variable), self._reads.get(id(variable), [])
+        if len({dtype for dtype, _ in reads}) != 1 or reads[0][0].size >= stored.size:
+            return Types(stored, stored, stored)
+        sent, in_loop = reads[0]
+        return Types(stored, sent, stored if in_loop or len(reads) > 1 else sent)
+
+    def add_loss(self, loss: tf.Tensor) -> None:
+        """Keeps a loss that a layer adds."""
+        super().add_loss(loss)
+        if self.calls:
+            self.calls.note_loss()
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Keeps an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
+        variable, value = update
+        before = self.value_before(variable)
+        if self.calls:
+            self.calls.note_assigned(variable)
+        if all(known is not variable for known in self.updated):
+            self.updated.append(variable)
+        if value.dtype.is_floating:
+            value = tf.stop_gradient(value)
+            if variable.trainable:
+                value += before - tf.stop_gradient(before)
+        super().add_update((variable, value))
+
+    def value_before(self, variable: keras.Variable) -> tf.Tensor:
+        """The value with which the template started."""
+        self._note_read(variable, stored_dtype(variable))
+        before = self._before.get(id(variable))
+        return self._begin_with(variable, read(variable)) if before is None else before
+
+    def value_now(self, variable: keras.Variable) -> tf.Tensor:
+        """The value that the template would leave behind."""
+        return self.state_mapping[id(variable)]
+
+    def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:
+        in_loop = tf.compat.v1.get_default_graph() is not self._graph
+        self._reads.setdefault(id(variable), []).append((dtype, in_loop))
+
+    def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Sets the value with which the template starts; a generator of noise gets a seed of its own per replica."""
+        if is_seed(variable):
+            value += _offset(self._replica, value.dtype)
+        self._before[id(variable)] = value
+        self.state_mapping[id(variable)] = value
+        return value
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
+    return variable.name == "seed_generator_state"
+
+
+def without_offset(seed: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+    """The state of a generator of noise as the template has it, from that of a replica."""
+    return seed - _offset(replica, seed.dtype)
+
+
+def _offset(replica: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    offset = tf.cast(replica, dtype) * tf.cast(SEED_STRIDE, dtype)
+    return tf.stack([offset, tf.zeros_like(offset)])
+
+
+_one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
+
+
+@contextlib.contextmanager
+def disable_remat() -> Iterator[None]:
+    """While it lasts, parts that a template asks to compute twice (`keras.remat`) are computed once.
+
+    To a replica a weight is a tensor that was sent, which `tf.recompute_grad` takes for a constant: such a weight would
+    get no gradient. Computed once, every number is that of one device, at the price of the memory that was to be saved.
+    Keras has no other seam between its layers and this function.
+    """
+    with _one_at_a_time, replaced(tf, "recompute_grad", lambda function: function):
+        yield

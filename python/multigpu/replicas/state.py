@@ -1,0 +1,101 @@
+"""What a forward pass assigns (moving means, counters, seeds): from one value per replica to the one value kept."""
+
+from collections.abc import Collection, Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.cluster.reduction import Workers
+from multigpu.replicas.scope import is_seed, without_offset
+from multigpu.weights.buckets import Bucket, buckets_of, open_parcel, pack
+from multigpu.weights.place_locate import stored_dtype
+
+
+def is_combined(variable: keras.Variable, kept_by_keras: Collection[int]) -> bool:
+    """Whether its values in the replicas tell its value for the whole batch, as a mean or that of the first.
+
+    It says so, or belongs to Keras' own layers, which keep moving means and seeds alone.
+    """
+    says_so = variable.aggregation in ("mean", "only_first_replica")
+    return is_seed(variable) or says_so or id(variable) in kept_by_keras
+
+
+class Updates:
+    """The variables that a replica assigned, packed by owner and type so that few tensors travel.
+
+    Floating-point state is their mean, weighted by rows, which is exact for moving means, and for what no row changes.
+    Whole numbers, text and seeds are those of the first replica, so a layer that counts its calls counts them as on one
+    device. What depends on rows in other ways is not here: it is computed for the whole batch.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]):
+        averaged = [v for v in variables if _is_averaged(v)]
+        taken = [v for v in variables if all(v is not other for other in averaged)]
+        self.groups: list[tuple[bool, list[keras.Variable], list[Bucket]]] = [
+            (True, averaged, buckets_of(averaged)),
+            (False, taken, buckets_of(taken)),
+        ]
+
+    def pack(self, new: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+        """One replica's values, by id of the variable, as a flat list of buffers."""
+        buffers = []
+        for _, members, buckets in self.groups:
+            buffers += [pack([new[id(variable)] for variable in members], bucket) for bucket in buckets]
+        return buffers
+
+    def unpack(self, buffers: Sequence[tf.Tensor]) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """The inverse of `pack`: variables with their values."""
+        pairs = []
+        for buffer, (_, members, bucket) in zip(buffers, self._parcels(), strict=True):
+            pairs += [(members[i], value) for i, value in zip(bucket.members, open_parcel(buffer, bucket), strict=True)]
+        return pairs
+
+    def assign(
+        self,
+        buffers: Sequence[Sequence[tf.Tensor]],
+        kept: Sequence[tf.Tensor],
+        workers: Workers | None = None,
+    ) -> None:
+        """Combines all replicas' buffers on the owners and assigns the template's variables.
+
+        Args:
+            buffers: for each replica, what `pack` gave.
+            kept: for each replica, its rows that count.
+            workers: the machines over which values are combined as well.
+        """
+        for position, (is_averaged, members, bucket) in enumerate(self._parcels()):
+            values = [replica[position] for replica in buffers]
+            with tf.device(bucket.owner):
+                single = weighted_mean(values, kept) if is_averaged else values[0]
+                if workers and is_averaged:
+                    single = workers.mean(single, bucket.owner, f"state {position}")
+                combined = open_parcel(single, bucket)
+                for place, number in enumerate(bucket.members):
+                    variable, value = members[number], combined[place]
+                    if workers and not is_averaged:
+                        value = _of_first(variable, value, workers, bucket.owner, f"state {position} {place}")
+                    variable.assign(value)
+
+    def _parcels(self) -> list[tuple[bool, list[keras.Variable], Bucket]]:
+        return [(averaged, members, bucket) for averaged, members, buckets in self.groups for bucket in buckets]
+
+
+def _is_averaged(variable: keras.Variable) -> bool:
+    number = stored_dtype(variable).is_floating and not is_seed(variable)
+    return number and variable.aggregation != "only_first_replica"
+
+
+def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Workers, owner: str, label: str) -> tf.Tensor:
+    """The value of the first replica of all workers. All workers know how noise goes on, with an offset of each."""
+    if is_seed(variable):
+        return without_offset(value, tf.constant(workers.first_replica))
+    return workers.of_chief(value, owner, label)
+
+
+def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Mean of the replicas' values, weighted by rows; a replica that stood by does not count, even if it is NaN."""
+    if len(values) == 1:
+        return values[0]
+    weights = [tf.cast(rows, values[0].dtype) for rows in kept]
+    total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in zip(values, weights, strict=True)])
+    return total / tf.add_n(weights)

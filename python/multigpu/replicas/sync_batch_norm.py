@@ -1,0 +1,101 @@
+"""BatchNormalization(synchronized=True): statistics of the whole batch, summed over the replicas inside their run.
+
+Keras asks `tf.distribute` for them, which knows nothing of these replicas and would quietly answer for one slice.
+"""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.cluster.collective import collective_sum
+from multigpu.cluster.reduction import Workers
+from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.replaced import replaced
+
+TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
+_instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
+
+
+class SyncBatchNorm:
+    """The synchronized layers of a template, and the devices over which they take their statistics.
+
+    Attributes:
+        layers: the layers that say `synchronized=True`.
+    """
+
+    def __init__(self, layers: Sequence[keras.Layer], devices: Sequence[str]) -> None:
+        normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+        self.layers = [layer for layer in normalizations if layer.synchronized]
+        self._devices = tuple(devices)
+
+    @contextlib.contextmanager
+    def seen_by_layers(self, kept: tf.Tensor, workers: Workers | None = None) -> Iterator[None]:
+        """While a replica is traced, its layers see the statistics of all replicas.
+
+        Args:
+            kept: rows of this replica that count; with 0 its slice stays out of the sums.
+            workers: the machines whose replicas are summed over as well.
+        """
+        with contextlib.ExitStack() as stack:
+            for position, layer in enumerate(self.layers):
+                summed = functools.partial(all_reduce, devices=self._devices)
+                counts = tf.minimum(kept, 1)
+                if workers:
+                    summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                    counts *= workers.counted
+                # Keras has no public seam between a layer's statistics and its use of them.
+                stack.enter_context(replaced(layer, "_moments", _Moments(layer, summed, counts)))
+            yield
+
+
+class _Moments:
+    """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
+
+    def __init__(
+        self, layer: keras.layers.BatchNormalization, summed: Callable[[tf.Tensor], tf.Tensor], counts: tf.Tensor
+    ) -> None:
+        self._layer = layer
+        self._summed = summed
+        self._counts = counts
+
+    def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        if tf.executing_eagerly():
+            raise ValueError(
+                "Expected `run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas "
+                "have to run at the same time to sum their statistics. "
+                f"Received: run_eagerly=True and the layer {self._layer.name!r}. Compile without `run_eagerly`, or "
+                "use `synchronized=False`."
+            )
+        axis = self._layer.axis % inputs.shape.rank
+        others = [other for other in range(inputs.shape.rank) if other != axis]
+        seen = None if mask is None else tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))
+        x = inputs if seen is None else tf.math.multiply_no_nan(inputs, seen)
+        count = tf.reduce_sum(tf.ones_like(inputs) if seen is None else seen, others)
+        sums = tf.stack([tf.reduce_sum(x, others), tf.reduce_sum(tf.square(x), others), count])
+        counted = tf.math.multiply_no_nan(sums, tf.cast(self._counts, sums.dtype))
+        total, squares, count = tf.unstack(self._summed(counted))
+        return _mean_and_variance(total, squares, count, 0.0 if mask is None else keras.backend.epsilon())
+
+
+def _mean_and_variance(
+    total: tf.Tensor, squares: tf.Tensor, count: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Σx ÷ n and Σ(x − mean)² ÷ n from sums over `count` values; Keras adds an epsilon to n when it is masked."""
+    mean = tf.math.divide_no_nan(total, count + epsilon)
+    deviations = squares - 2 * mean * total + tf.square(mean) * count
+    return mean, tf.maximum(tf.math.divide_no_nan(deviations, count + epsilon), 0)
+
+
+def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
+    """The sum of `x` over the replicas, which run the same trace on `devices`. Its gradient is the same sum."""
+
+    @custom_gradient
+    def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        total = collective_sum(value, len(devices), ",".join(devices), next(_instance_keys), TIMEOUT_SECONDS)
+        return total, lambda upstream: all_reduce(upstream, devices)
+
+    return summed(x)

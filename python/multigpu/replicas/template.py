@@ -1,0 +1,52 @@
+"""The template taken apart for one call: what is sent, what is kept, and what needs all replicas."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import keras
+
+from multigpu.devices.plan import Plan
+from multigpu.private_api.keras import kept_by_keras, sublayers, wants_jit
+from multigpu.replicas.sync_batch_norm import SyncBatchNorm
+from multigpu.weights.embedding_tables import Tables
+
+
+@dataclass(frozen=True)
+class TemplateParts:
+    """What a call of the template consists of.
+
+    Attributes:
+        template: the model itself.
+        layers: all layers inside of it.
+        weights: variables that are trained and sent: gradients flow back to them.
+        state: the template's other variables.
+        statistics: the layers that want statistics of the whole batch.
+        tables: the layers whose tables are not sent.
+        kept_by_keras: ids of the state that Keras' own layers keep.
+        jit_compile: whether XLA compiles the replicas.
+    """
+
+    template: keras.Layer
+    layers: Sequence[keras.Layer]
+    weights: Sequence[keras.Variable]
+    state: Sequence[keras.Variable]
+    statistics: SyncBatchNorm
+    tables: Tables
+    kept_by_keras: Collection[int]
+    jit_compile: bool
+
+    @classmethod
+    def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
+        """The parts of a template as it is now: layers may be frozen or thawed between calls."""
+        layers = sublayers(template)
+        statistics, tables = SyncBatchNorm(layers, plan.devices), Tables(layers)
+        return cls(
+            template=template,
+            layers=layers,
+            weights=tables.without(template.trainable_variables),
+            state=tables.without(template.non_trainable_variables),
+            statistics=statistics,
+            tables=tables,
+            kept_by_keras=kept_by_keras(template),
+            jit_compile=not (statistics.layers or tables.layers) and wants_jit(template),
+        )

@@ -1,0 +1,125 @@
+"""A model out of what an HDF5 file says of it, without its weights; what the file names has to be a part of a model."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import keras
+import tensorflow as tf
+
+# Keras has no public way to say this of what is read by parts.
+from keras.src.saving.serialization_lib import SafeModeScope
+
+from multigpu.saving.allowed_objects import CodeInFile, only_allowed
+from multigpu.saving.keras2_parallel_files import nested_config, nested_template
+from multigpu.saving.layer_matching import listed_group
+from multigpu.saving.legacy_config import model_from_legacy_config
+from multigpu.saving.training_config import compile_arguments_of
+from multigpu.saving.untrusted_hdf5 import refused
+from multigpu.saving.weight_lists import listed_layers
+
+MAX_DEPTH = 200  # of a configuration: each model within a model takes about five
+
+
+class TooLong(ValueError):  # noqa: N818 (it says what happened)
+    """It took more time than it is allowed."""
+
+
+OUT_OF_LIMITS = (CodeInFile, TooLong, MemoryError, tf.errors.ResourceExhaustedError)
+
+
+def build(
+    file: h5py.File,
+    filepath: Any,
+    custom_objects: dict[str, Any] | None,
+    compile: bool,
+    safe_mode: bool,
+    max_seconds: float = math.inf,
+) -> keras.Model:
+    """Builds the model in a file, or the template in that of an old parallel model, and compiles it.
+
+    Raises:
+        ValueError: it cannot be built or compiled, is larger than its weights, names what is no part of a model or, in
+            safe mode, holds code, or takes so many seconds.
+    """
+    model_config, training_config = configurations(file, filepath)
+    group = listed_group(file)
+    if model_config is None or group is None:
+        remedy = "Read weights with `load_model_weights_hdf5(model, filepath)`."
+        raise refused(filepath, "which holds no model", remedy, "an HDF5 file of a whole model")
+    layers = listed_layers(group)
+    num_elements = sum(one.array.size for listed in layers.values() for one in listed)
+    with safely(custom_objects, safe_mode, max_seconds):
+        with _explained("that can be built", "Classes and functions of your own are passed as"):
+            config = nested_config(model_config, nested_template(layers)) or model_config
+            model = model_from_legacy_config(config, num_elements if safe_mode else None)
+        if compile and training_config is not None:
+            what = "Compile it yourself after `compile=False`, or pass what it misses as"
+            with _explained("that can be compiled as it was", what):
+                model.compile(**compile_arguments_of(training_config, custom_objects))
+    return model
+
+
+def configurations(file: h5py.File, filepath: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """That of the model, and how it was compiled."""
+    return _json(file, "model_config", filepath), _json(file, "training_config", filepath)
+
+
+@contextlib.contextmanager
+def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: float) -> Iterator[None]:
+    """The scopes in which configurations are read."""
+    end = time.thread_time() + max_seconds
+
+    def check_time() -> None:
+        if time.thread_time() > end:
+            raise TooLong(
+                f"Expected a model that is built within {max_seconds:g} s. Received one that takes longer. Pass a "
+                "larger `max_seconds`, or `safe_mode=False` if you trust the file."
+            )
+
+    allowed = only_allowed(check_time) if safe_mode else contextlib.nullcontext()
+    with SafeModeScope(safe_mode), keras.saving.custom_object_scope(custom_objects or {}), allowed:
+        yield
+
+
+@contextlib.contextmanager
+def _explained(expected: str, remedy: str) -> Iterator[None]:
+    """Says of errors in Keras what was expected. Keras wraps some of them: what is out of limits goes on as it is."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, OUT_OF_LIMITS):
+                raise cause from None
+            cause = cause.__cause__ or cause.__context__
+        remedy = f"{remedy} `custom_objects={{name: object}}`."
+        raise ValueError(f"Expected a model {expected}. Received one that cannot: {error} {remedy}") from error
+
+
+def _json(file: h5py.File, name: str, filepath: Any) -> Any:
+    """An attribute that holds JSON; None if there is none."""
+    if name not in file.attrs:
+        return None
+    try:
+        config = json.loads(file.attrs[name])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise refused(filepath, f"whose {name!r} is no JSON ({error})", "Use another copy of it.") from error
+    if not isinstance(config, dict):
+        raise refused(filepath, f"whose {name!r} is no configuration", "Use another copy of it.")
+    if is_deeper_than(MAX_DEPTH, config):
+        raise refused(filepath, f"whose {name!r} is nested more than {MAX_DEPTH} deep", "Ask for a flatter model.")
+    return config
+
+
+def is_deeper_than(levels: int, config: Any) -> bool:
+    """Whether lists and dictionaries are nested deeper; without recursion, which ends before some configurations do."""
+    level = [config]
+    for _ in range(levels):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for values in inner for each in values]
+    return bool(level)

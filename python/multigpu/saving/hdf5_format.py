@@ -1,0 +1,55 @@
+"""A whole model as an HDF5 file of Keras: written so that Keras reads it, and read back as it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from multigpu.private_api.keras import compile_arguments, restore_compile_arguments
+from multigpu.saving.atomic_write import atomic_write
+from multigpu.saving.build_model import build
+from multigpu.saving.hdf5_writer import new_hdf5
+from multigpu.saving.layer_matching import find_pairs, listed_group
+from multigpu.saving.sandboxed_build import Trial
+from multigpu.saving.training_config import loadable, restore_optimizer
+from multigpu.saving.untrusted_hdf5 import naming, opened
+from multigpu.saving.weight_matching import assign
+
+
+def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_optimizer: bool) -> None:
+    """Saves a template; the file has any name."""
+
+    def write(path: Path) -> None:
+        compiled_with = compile_arguments(template) if template.compiled else None
+        with new_hdf5(path) as file:
+            try:
+                keras.saving.save_model(template, file, include_optimizer=include_optimizer)
+            finally:
+                if compiled_with is not None:  # Keras takes the optimizer out of the model's own arguments
+                    restore_compile_arguments(template, compiled_with)
+            if "training_config" in file.attrs:
+                file.attrs["training_config"] = json.dumps(loadable(json.loads(file.attrs["training_config"])))
+
+    atomic_write(filepath, write, ".h5", overwrite)
+
+
+def read_model(
+    filepath: Any,
+    custom_objects: dict[str, Any] | None,
+    compile: bool,
+    safe_mode: bool,
+    max_seconds: float,
+    max_gigabytes: float,
+) -> keras.Model:
+    """Builds the model in a file, or the template in that of an old parallel model, with its weights, compiled.
+
+    In safe mode it is built twice, and first in a process that may be killed.
+    """
+    trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
+    with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:
+        model = build(file, filepath, custom_objects, compile, safe_mode, 2 * max_seconds)
+        assign(find_pairs(listed_group(file), model, filepath, False, False, False))
+        if compile and "training_config" in file.attrs:
+            restore_optimizer(file, model)
+        return model

@@ -1,0 +1,90 @@
+"""Which values of a file that lists its layers belong to which weights of a model."""
+
+import math
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from multigpu.private_api.warn_caller import warn
+from multigpu.saving.keras2_parallel_files import is_wrapped_for, nested_template, say_unwrapped
+from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, top_level
+from multigpu.saving.weight_matching import Mismatch, Pairs, own_weights, pair, saved_order
+
+
+def listed_group(file: h5py.File) -> h5py.Group | None:
+    """Where a file lists its layers: at the top, or under "model_weights" if it holds a whole model."""
+    for group in (file, file.get("model_weights")):
+        if isinstance(group, h5py.Group) and any(name.startswith("layer_names") for name in group.attrs):
+            return group
+    return None
+
+
+def find_pairs(
+    group: h5py.Group, model: keras.Model, filepath: Any, by_name: bool, skip_mismatch: bool, reshape: bool
+) -> Pairs:
+    """All weights of the model with their values out of the file; nothing is changed yet."""
+    layers = listed_layers(group)
+    parts: list[tuple[list[keras.Variable], list[Listed], str]]
+    name = nested_template(layers)
+    if name is not None and is_wrapped_for(layers, model):
+        say_unwrapped(group.file, filepath, name)
+        parts = [(saved_order(model), layers[name], f"the template (layer {name!r} in the file)")]
+    elif by_name:
+        parts = _parts_by_name(layers, model)
+    else:
+        parts = _parts_by_order(layers, model)
+    if TOP_LEVEL in group and own_weights(model):
+        parts.append((own_weights(model), top_level(group), "the model itself"))
+    pairs: Pairs = []
+    for weights, listed, what in parts:
+        found = pair(weights, listed, what)
+        if isinstance(found, Mismatch) and reshape:
+            found = _reshaped(weights, listed) or found
+        if isinstance(found, Mismatch) and not skip_mismatch:
+            raise found.error()
+        if isinstance(found, Mismatch):
+            warn(f"Left out: the file has {found.found} for {found.what}, not {found.expected}.")
+        else:
+            pairs += found
+    return pairs
+
+
+def _parts_by_order(
+    layers: dict[str, list[Listed]], model: keras.Model
+) -> list[tuple[list[keras.Variable], list[Listed], str]]:
+    wanted = [layer for layer in model.layers if layer.weights]
+    found = {name: listed for name, listed in layers.items() if listed}
+    if len(wanted) != len(found):
+        raise Mismatch(
+            "the model",
+            f"{len(wanted)} layers with weights ({', '.join(layer.name for layer in wanted)})",
+            f"{len(found)} ({', '.join(found)})",
+        ).error()
+    return [
+        (
+            saved_order(layer),
+            listed,
+            f"layer {layer.name!r}" + (f" ({name!r} in the file)" if name != layer.name else ""),
+        )
+        for layer, (name, listed) in zip(wanted, found.items(), strict=True)
+    ]
+
+
+def _parts_by_name(
+    layers: dict[str, list[Listed]], model: keras.Model
+) -> list[tuple[list[keras.Variable], list[Listed], str]]:
+    return [
+        (saved_order(layer), layers[layer.name], f"layer {layer.name!r}")
+        for layer in model.layers
+        if layer.name in layers and (layer.weights or layers[layer.name])
+    ]
+
+
+def _reshaped(weights: list[keras.Variable], listed: list[Listed]) -> Pairs | None:
+    """Values in the shapes of the weights, where the numbers of values are equal."""
+    sizes = [math.prod(weight.shape) for weight in weights]
+    if sizes != [one.array.size for one in listed]:
+        return None
+    return [(weight, np.reshape(one.array, weight.shape)) for weight, one in zip(weights, listed, strict=True)]

@@ -1,0 +1,91 @@
+"""A model out of the configuration in an HDF5 file: no larger than its weights."""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# Keras has no public way to read such a configuration other than to let it read the file.
+from keras.src.legacy.saving import saving_options, saving_utils
+
+from multigpu.saving.allowed_objects import callers_objects
+
+SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
+
+
+def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -> keras.Model:
+    """Builds a model, of what the scopes around this allow.
+
+    Args:
+        config: the configuration of the model, as JSON has it.
+        num_elements: how many numbers the file has as weights. A model that wants more is not built: its configuration
+            may ask for any amount of memory. None if the file is trusted.
+    """
+    limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
+    with saving_options.keras_option_scope(use_legacy_config=True), limited:
+        decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
+        return saving_utils.model_from_config(decoded, custom_objects=callers_objects(None))
+
+
+def _decoded(value: Mapping[str, Any]) -> Any:
+    """What JSON has no word for, as Keras wrote it."""
+    match value.get("class_name"):
+        case "__tuple__":
+            return tuple(value["items"])
+        case "TensorShape":
+            return value["items"]
+        case "__ellipsis__":
+            return ...
+        case "__bytes__" if "value" in value:
+            return value["value"].encode()
+        case "TypeSpec" | "CompositeTensor":
+            raise ValueError("it holds types of TensorFlow, which no layer of Keras 3 has.")
+    return value
+
+
+def with_input_layers(config: Any) -> Any:
+    """The configuration with the input of each Sequential in a layer of its own: Keras 2 had it in the first layer."""
+    if isinstance(config, list):
+        return [with_input_layers(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: with_input_layers(each) for name, each in config.items()}
+    if config.get("class_name") != "Sequential":
+        return config
+    inner = config["config"] if isinstance(config.get("config"), dict) else {"layers": config.get("config")}
+    layers = inner.get("layers")
+    if not isinstance(layers, list) or not all(isinstance(each, dict) for each in layers):
+        return config
+    shapes = [
+        _own_config(each).pop("batch_input_shape", None) for each in layers if each.get("class_name") != "InputLayer"
+    ]
+    if len(shapes) == len(layers) and shapes and shapes[0] is not None:
+        shape, dtype = shapes[0], _own_config(layers[0]).get("dtype", "float32")
+        layers = [{"class_name": "InputLayer", "config": {"batch_input_shape": shape, "dtype": dtype}}, *layers]
+    return {**config, "config": {**inner, "layers": layers}}
+
+
+def _own_config(layer: dict[str, Any]) -> dict[str, Any]:
+    return layer["config"] if isinstance(layer.get("config"), dict) else {}
+
+
+def _variables_of_at_most(num_elements: int) -> Any:
+    """Refuses to make variables that are larger in total, before their memory is taken."""
+    left = num_elements
+
+    def make(next_creator: Any, **arguments: Any) -> tf.Variable:
+        nonlocal left
+        value = arguments["initial_value"]
+        if callable(value):
+            with tf.Graph().as_default():  # where a value is only described
+                value = tf.convert_to_tensor(value())
+        left -= math.prod(value.shape)
+        if left < 0:
+            raise ValueError(f"it wants more than the {num_elements:,} numbers that the file has as weights.")
+        return next_creator(**arguments)
+
+    return tf.variable_creator_scope(make)

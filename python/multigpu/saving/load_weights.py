@@ -1,0 +1,115 @@
+"""Weights from a file into a model: all is checked first, so that a model is never half changed."""
+
+import contextlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from multigpu.saving.atomic_write import expanded
+from multigpu.saving.layer_matching import find_pairs, listed_group
+from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, naming, opened, refused
+from multigpu.saving.weight_matching import assign
+
+IN_ARCHIVE = "model.weights.h5"  # where a `.keras` file has its weights
+
+
+def load_into(
+    template: keras.Model,
+    filepath: Any,
+    by_name: bool = False,
+    skip_mismatch: bool = False,
+    reshape: bool = False,
+    safe_mode: bool = True,
+    **kwargs: Any,
+) -> None:
+    """Reads weights of any format that Keras has, told by what is in the file, not by its name."""
+    path = expanded(filepath)
+    with naming(filepath):
+        if path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or not of this machine
+            with unchanged_on_error(template):
+                keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
+            return
+        archived = path.is_file() and zipfile.is_zipfile(path)
+        with (
+            _weights_in_archive(path) if archived else contextlib.nullcontext(path) as inner,
+            opened(inner, safe_mode, "copy.weights.h5") as file,
+        ):
+            group = listed_group(file)
+            if group is not None:
+                assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape))
+            elif by_name:
+                raise refused(
+                    path, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`."
+                )
+            else:
+                _load_unlisted(template, file, path, skip_mismatch, kwargs)
+
+
+def _load_unlisted(
+    template: keras.Model, file: h5py.File, shown: Path, skip_mismatch: bool, kwargs: dict[str, Any]
+) -> None:
+    """Reads the format of `.weights.h5`, with the optimizer's state, which Keras would leave out of a new optimizer."""
+    if not file.visit(lambda name: name.rsplit("/", 1)[-1] == "vars" or None):
+        raise refused(shown, "in which no weights are listed", "Use another copy of it.")
+    optimizer = template.optimizer if template.compiled else None
+    saved = file.get("optimizer/vars")
+    if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
+        optimizer.build(template.trainable_variables)
+    try:
+        with unchanged_on_error(template), _named_as_weights(file.filename) as path:
+            keras.Model.load_weights(template, path, skip_mismatch=skip_mismatch, **kwargs)
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"Expected weights that fit the model. Received: {str(shown)!r}, with others. Load it into a model of the "
+            f"same structure, or pass `skip_mismatch=True` to leave out what does not fit. Keras says: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def unchanged_on_error(model: keras.Model) -> Iterator[None]:
+    """Gives all variables of a model and its optimizer their values back if anything fails meanwhile."""
+    optimizer = model.optimizer if model.compiled else None
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+    before = [np.array(variable) for variable in variables]
+    try:
+        yield
+    except BaseException:
+        assign(list(zip(variables, before, strict=True)))
+        raise
+
+
+@contextlib.contextmanager
+def _named_as_weights(path: str) -> Iterator[str]:
+    """A path of a file that ends as Keras expects it."""
+    if path.endswith(".weights.h5"):
+        yield path
+        return
+    with TemporaryDirectory(prefix="multigpu-") as folder:
+        link = Path(folder) / "link.weights.h5"
+        link.symlink_to(Path(path).resolve())
+        yield str(link)
+
+
+@contextlib.contextmanager
+def _weights_in_archive(path: Path) -> Iterator[Path]:
+    """The weights of a `.keras` file, as a file of their own."""
+    with TemporaryDirectory(prefix="multigpu-") as folder:
+        yield _extracted(path, folder)
+
+
+def _extracted(path: Path, folder: str) -> Path:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            too_large = archive.getinfo(IN_ARCHIVE).file_size > MAX_UNFOLDING * path.stat().st_size + SPARE_BYTES
+            if not too_large:
+                return Path(archive.extract(IN_ARCHIVE, folder))
+    except Exception as error:  # encrypted, cut, compressed in an unknown way: each has an error of its own
+        what = f"a damaged or encrypted `.keras` file ({type(error).__name__}: {error})"
+        raise refused(path, what, "Use another copy of it.") from error
+    raise refused(path, "a zip archive that unfolds to many times its size", "Ask for a plain file.")

@@ -1,0 +1,158 @@
+"""The first time that a model of a file is built: in a process that may be killed, to see that it ends in limits."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import h5py
+import keras
+import tensorflow as tf
+
+from multigpu.arguments import shown
+from multigpu.saving.allowed_objects import callers_objects
+from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, safely
+from multigpu.saving.legacy_config import model_from_legacy_config
+from multigpu.saving.sandboxed_copy import allow, limit_memory
+
+BYTES_PER_WEIGHT_BYTE = 4  # the weights, and what makes their first values
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(keras.Layer, keras.Loss, keras.Metric, keras.Optimizer, keras.optimizers.schedules.LearningRateSchedule),
+        *(keras.initializers.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint, object),
+    )
+}
+
+
+class Trial(NamedTuple):
+    """How to build a model, and within which limits; as JSON, for another process."""
+
+    names: dict[str, str]  # of objects of the caller: of which kind they are
+    compile: bool
+    max_seconds: float
+    max_gigabytes: float
+    settings: dict[str, str]
+
+    @classmethod
+    def of(
+        cls, custom_objects: dict[str, Any] | None, compile: bool, max_seconds: float, max_gigabytes: float
+    ) -> "Trial":
+        """The trial of a caller.
+
+        Raises:
+            ValueError: a limit is no positive number.
+        """
+        for name, limit in (("max_seconds", max_seconds), ("max_gigabytes", max_gigabytes)):
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
+                raise ValueError(f"Expected `{name}` to be a positive number. Received: {name}={shown(limit)}.")
+        names = {str(name): kind_of(each) for name, each in callers_objects(custom_objects).items()}
+        config = keras.config
+        settings = {"floatx": config.floatx(), "image_data_format": config.image_data_format()}
+        return cls(names, bool(compile), max_seconds, max_gigabytes, settings)
+
+    def run(self, copy: str, shown: str) -> dict[str, Any]:
+        """Builds the model in this process, which may be killed meanwhile. Returns why it cannot be built."""
+        for name, value in self.settings.items():
+            getattr(keras.config, f"set_{name}")(value)
+        _start_tensorflow()
+        with h5py.File(copy, "r") as file:
+            limit_memory(self.max_gigabytes * 1e9 + BYTES_PER_WEIGHT_BYTE * _num_bytes(file))
+            allow(time.process_time() + self.max_seconds)
+            try:
+                self._build(file, shown)
+            except (MemoryError, tf.errors.ResourceExhaustedError):
+                return {"memory": True}
+            except Exception as error:
+                return {"unbuildable": str(error)}
+        return {}
+
+    def _build(self, file: h5py.File, shown: str) -> None:
+        """Builds the whole; where it has objects of the caller, who is elsewhere, also each part of it."""
+        configs = list(configurations(file, shown))
+        texts = set(_texts(configs))
+        own = {name: kind for name, kind in self.names.items() if {name, name.rsplit(">", 1)[-1]} & texts}
+        if not own:
+            build(file, shown, None, self.compile, safe_mode=True)
+            return
+        objects = {name: stand_in(kind) for name, kind in own.items()}
+        with _limits_only():
+            build(file, shown, objects, self.compile, safe_mode=True)
+        for part in _objects(configs):
+            for make in (
+                _make_layer,
+                keras.metrics.deserialize,
+                keras.losses.deserialize,
+                keras.optimizers.deserialize,
+            ):
+                with _limits_only(), safely(objects, True, math.inf):
+                    make(json.loads(json.dumps(part)))  # Keras changes what it reads
+
+
+def kind_of(found: Any) -> str:
+    """What an object of the caller is."""
+    return next((name for name, kind in KINDS.items() if isinstance(found, type) and issubclass(found, kind)), "")
+
+
+def stand_in(kind: str) -> Any:
+    """What takes the place of an object of the caller: a layer or function that does nothing."""
+    if not kind:
+        return lambda *args, **kwargs: args[-1] if args else None
+    methods = {
+        "from_config": classmethod(lambda cls, config: cls()),
+        "call": lambda self, *args, **kwargs: args[0],
+        "__call__": lambda self, *args, **kwargs: args[0],
+    }
+    taken = ("from_config", "call") if kind == "Layer" else ("from_config", "__call__")
+    return type(kind, (KINDS[kind],), {name: methods[name] for name in taken})
+
+
+@contextlib.contextmanager
+def _limits_only() -> Iterator[None]:
+    """Lets pass what is wrong with a part alone."""
+    try:
+        yield
+    except OUT_OF_LIMITS:
+        raise
+    except Exception:
+        pass
+
+
+def _make_layer(config: dict[str, Any]) -> Any:
+    return (
+        keras.saving.deserialize_keras_object(config) if "module" in config else model_from_legacy_config(config, None)
+    )
+
+
+def _objects(config: Any) -> Iterator[dict[str, Any]]:
+    """All that have a class, the outermost first."""
+    if isinstance(config, dict) and "class_name" in config:
+        yield config
+    for each in _values(config):
+        yield from _objects(each)
+
+
+def _texts(config: Any) -> Iterator[str]:
+    if isinstance(config, str):
+        yield config
+    for each in _values(config):
+        yield from _texts(each)
+
+
+def _values(config: Any) -> list[Any]:
+    return list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
+
+
+def _num_bytes(file: h5py.File) -> int:
+    sizes: list[int] = []
+    file.visititems(lambda _, item: sizes.append(item.nbytes) if isinstance(item, h5py.Dataset) else None)
+    return sum(sizes)
+
+
+def _start_tensorflow() -> None:
+    """Starts its threads before memory is limited; few, since each takes some."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.zeros(())

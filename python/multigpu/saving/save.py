@@ -1,0 +1,61 @@
+"""What a parallel model writes and reads: its template, whole."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from multigpu.saving.atomic_write import atomic_write, check_overwrite, expanded
+from multigpu.saving.hdf5_format import write_model
+from multigpu.saving.hdf5_writer import deferred_error_file
+from multigpu.saving.load_weights import load_into
+
+HDF5_ENDINGS = (".h5", ".hdf5")
+
+
+def save(
+    template: keras.Model, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
+) -> None:
+    """Saves a template. One file (`.keras`, `.h5`) is written whole; a folder, or a place elsewhere, as Keras does."""
+    if not _is_here(filepath) or zipped is False or not str(filepath).endswith((".keras", *HDF5_ENDINGS)):
+        _check_overwrite(filepath, overwrite)
+        keras.Model.save(template, filepath, zipped=zipped, **kwargs)
+    elif str(filepath).endswith(HDF5_ENDINGS):
+        write_model(template, filepath, overwrite, kwargs.get("include_optimizer", True))
+    else:
+        atomic_write(
+            filepath, lambda path: keras.Model.save(template, path, zipped=zipped, **kwargs), ".keras", overwrite
+        )
+
+
+def save_weights(
+    template: keras.Model, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+) -> None:
+    """Saves a template's weights. One file is written whole; several, with `max_shard_size`, as Keras does."""
+    if not _is_here(filepath) or max_shard_size is not None or not str(filepath).endswith(".weights.h5"):
+        _check_overwrite(filepath, overwrite)
+        keras.Model.save_weights(template, filepath, max_shard_size=max_shard_size)
+    else:
+        atomic_write(filepath, lambda path: write_unlisted(template, path), ".weights.h5", overwrite)
+
+
+def write_unlisted(template: keras.Model, path: Path) -> None:
+    """The format of `.weights.h5`, which has the optimizer's state too."""
+    with deferred_error_file(path) as file:
+        keras.Model.save_weights(template, file)
+
+
+def load_weights(template: keras.Model, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+    """Loads weights from any file that the template takes, and from those of the old parallel models."""
+    load_into(template, filepath, bool(kwargs.pop("by_name", False)), skip_mismatch, **kwargs)
+
+
+def _is_here(filepath: Any) -> bool:
+    """Whether it is a path on this machine: Keras also takes open files and places elsewhere, as `hf://`."""
+    return isinstance(filepath, str | os.PathLike) and "://" not in str(filepath)
+
+
+def _check_overwrite(filepath: Any, overwrite: bool) -> None:
+    if _is_here(filepath):
+        check_overwrite(expanded(filepath), overwrite)

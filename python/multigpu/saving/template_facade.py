@@ -1,0 +1,101 @@
+"""The side of a parallel model that files see: the template."""
+
+from typing import Any
+
+import keras
+
+from multigpu.arguments import check_model
+from multigpu.saving import save as saving
+
+PARTS = (keras.Layer, keras.Metric, keras.Loss, keras.Optimizer, list, tuple, dict)
+
+
+class TemplateFacade:
+    """Answers everything that Keras asks a model when it saves, copies or describes it, as the template would.
+
+    So `keras.saving.save_model(parallel, …)` and `keras.models.clone_model(parallel)` give the plain template, with
+    nothing changed in Keras: they go by `__class__`, by the names that `dir()` lists, and by these methods.
+    """
+
+    template: keras.Model
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The template's class, so that `isinstance(parallel, keras.Sequential)` answers as for the template."""
+        return type(self.__dict__.get("template", self))
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise AttributeError("Expected `__class__` to stay as it is: a parallel model is of its template's class.")
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__.get("template", type(self)))
+
+    def _obj_type(self) -> str:
+        return self.template._obj_type()
+
+    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
+        return self.template._run_through_graph(*args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The template's configuration."""
+        return self.template.get_config()
+
+    def to_json(self, **kwargs: Any) -> str:
+        """The template's configuration as JSON."""
+        return self.template.to_json(**kwargs)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """How the template was built."""
+        return self.template.get_build_config()
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """How the template was compiled."""
+        return self.template.get_compile_config()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the variables that belong to none of the template's layers."""
+        self.template.save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the variables that belong to none of the template's layers."""
+        self.template.load_own_variables(store)
+
+    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
+        """Saves the template: a plain file, written whole, which Keras loads without this package."""
+        saving.save(self.template, filepath, overwrite, zipped, **kwargs)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
+        """Saves the template's weights, and the state of the optimizer."""
+        saving.save_weights(self.template, filepath, overwrite, max_shard_size)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Loads weights into the template, from any file that the template takes. On an error, nothing is changed."""
+        saving.load_weights(self.template, filepath, skip_mismatch, **kwargs)
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Exports the template for serving."""
+        self.template.export(*args, **kwargs)
+
+
+def is_part(template: keras.Model, name: str) -> bool:
+    """Whether a private attribute holds parts of the template, which Keras looks for when it saves."""
+    return isinstance(getattr(template, name, None), PARTS)
+
+
+def show_input(parallel: keras.Model, template: keras.Model) -> None:
+    """Puts the input of a Sequential first in the list of layers, where `clone_model()` looks for its shape."""
+    if isinstance(template, keras.Sequential):
+        parallel._layers.insert(0, template._layers[0])
+
+
+def template_of(model: keras.Model) -> keras.Model:
+    """The template of a parallel model; any other model itself.
+
+    Raises:
+        ValueError: it is no model of Keras.
+    """
+    if issubclass(type(model), TemplateFacade):
+        return model.template
+    check_model("object", model)
+    return model

@@ -1,0 +1,157 @@
+"""How a model in an HDF5 file was compiled, and the state of its optimizer: written and read."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from multigpu.private_api.warn_caller import warn
+from multigpu.saving.weight_lists import listed_names
+from multigpu.saving.weight_matching import assign
+
+RESOLVED_BY_COMPILE = ("accuracy", "acc", "crossentropy", "ce")  # by the shape of the output
+KEPT = ("loss_weights", "run_eagerly", "steps_per_execution", "jit_compile", "auto_scale_loss")
+
+
+def loadable(training_config: dict[str, Any]) -> dict[str, Any]:
+    """Losses under names that Keras finds again: it writes "mse" and then looks for a function of that name."""
+
+    def full_name(loss: str) -> str:
+        try:
+            found = keras.losses.get(loss)
+        except ValueError:  # a loss of somebody's own
+            return loss
+        return found.__name__ if inspect.isfunction(found) else loss
+
+    return {**training_config, "loss": _map_names(full_name, training_config.get("loss"))}
+
+
+def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[str, Any] | None) -> dict[str, Any]:
+    """The arguments with which to compile a model that was read, as it was when it was saved.
+
+    Raises:
+        ValueError: a loss, metric or optimizer is not known here.
+    """
+    with keras.saving.custom_object_scope(custom_objects or {}):
+        arguments = {name: training_config[name] for name in KEPT if training_config.get(name) is not None}
+        arguments["optimizer"] = _optimizer(training_config["optimizer_config"])
+        for name, module in (("loss", keras.losses), ("metrics", keras.metrics), ("weighted_metrics", keras.metrics)):
+            arguments[name] = _restored(training_config.get(name), module)
+    return arguments
+
+
+def _restored(config: Any, module: Any) -> Any:
+    """Nested losses or metrics, of `keras.losses` or `keras.metrics`."""
+    if isinstance(config, str):
+        return _known(config, module)
+    if isinstance(config, dict) and "class_name" in config:
+        restored = _of_keras_3(config)
+        made = restored if isinstance(restored, str) else module.deserialize(restored)
+        if not isinstance(made, str):
+            return _checked(made)
+        return _known(made, module)  # Keras gives a name back that it does not know
+    if isinstance(config, dict):
+        return {name: _restored(each, module) for name, each in config.items()}
+    return [_restored(each, module) for each in config] if isinstance(config, list | tuple) else config
+
+
+def _checked(made: Any) -> Any:
+    if not callable(made):
+        raise ValueError(f"{made!r} is no loss or metric.")
+    return made
+
+
+def _known(name: str, module: Any) -> Any:
+    """What the caller has under a name, or the name, if `compile()` will find it: it would not look before training."""
+    if name not in RESOLVED_BY_COMPILE and keras.saving.get_registered_object(name) is None:
+        module.get(name)  # raises if there is none
+    return keras.saving.get_registered_object(name) or name
+
+
+def _of_keras_3(config: dict[str, Any]) -> Any:
+    """The configuration of a loss or metric as Keras 3 has it; Keras 2 wrapped metrics that are functions."""
+    inner = config.get("config")
+    if not isinstance(inner, dict):
+        return config
+    if config["class_name"] == "MeanMetricWrapper" and isinstance(inner.get("fn"), str):
+        return inner["fn"]
+    changed = {"reduction": "sum_over_batch_size"} if inner.get("reduction") == "auto" else {}
+    return {**config, "config": {**inner, **changed}}
+
+
+def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
+    """The optimizer."""
+    made = _made_optimizer(config)
+    if not isinstance(made, keras.Optimizer):
+        raise ValueError(f"{made!r} is no optimizer.")
+    return made
+
+
+def _made_optimizer(config: dict[str, Any]) -> Any:
+    """What a configuration makes. Keras 2 put a word before the class, and wrote arguments that Keras 3 has not."""
+    name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
+    known = getattr(keras.optimizers, name, None)
+    if not inspect.isclass(known) or not isinstance(config.get("config"), dict):
+        return keras.optimizers.deserialize(config)
+    takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
+    arguments = {key: value for key, value in config["config"].items() if key in takes or (key == "decay" and value)}
+    return keras.optimizers.deserialize({"class_name": name, "config": arguments})
+
+
+def _map_names(function: Callable[[str], str], config: Any) -> Any:
+    if isinstance(config, str):
+        return function(config)
+    if isinstance(config, dict) and "class_name" not in config:
+        return {name: _map_names(function, each) for name, each in config.items()}
+    return [_map_names(function, each) for each in config] if isinstance(config, list) else config
+
+
+# State of the optimizer ----------------------------------------------------------------------------------------------
+
+
+def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
+    """Gives the optimizer of a model the state that is in a file, for the weights that are trained.
+
+    State that does not fit, such as that of an optimizer of Keras 2 that Keras 3 has changed, is left out with a
+    warning: training then starts anew from the weights.
+    """
+    group = file.get("optimizer_weights")
+    if not isinstance(group, h5py.Group):
+        return
+    names = listed_names(group, "weight_names")
+    model.optimizer.build(model.trainable_variables)
+    wanted = list(model.optimizer.variables)
+    if any(name.endswith(":0") for name in names):  # Keras 2, which kept the learning rate elsewhere
+        names = _in_order_of_keras_3(names)
+        wanted = [variable for variable in wanted if variable.name != "learning_rate"]
+    arrays = [group.get(name) for name in names]
+    shapes = [getattr(array, "shape", None) for array in arrays]
+    if shapes != [tuple(variable.shape) for variable in wanted]:
+        warn(
+            f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "
+            f"{type(model.optimizer).__name__} has. Received {len(shapes)} of other shapes. It is left out: training "
+            "would start with a new optimizer, from the weights in the file.",
+        )
+        return
+    assign([(variable, np.asarray(array)) for variable, array in zip(wanted, arrays, strict=True)])
+
+
+def _in_order_of_keras_3(names: list[str]) -> list[str]:
+    """Steps first, then the slots weight by weight. Until 2.10 Keras had all of one kind, then all of the next."""
+    steps = [name for name in names if name.rsplit("/", 1)[-1] in ("iter:0", "iteration:0", "iterations:0")]
+    slots = [
+        name for name in names if name not in steps and "learning_rate" not in name and not name.endswith("decay:0")
+    ]
+    by_weight: dict[str, list[str]] = {}
+    for name in slots:
+        by_weight.setdefault(name.rsplit("/", 1)[0] if _kind_comes_last(slots) else name, []).append(name)
+    return [*steps, *(name for group in by_weight.values() for name in group)]
+
+
+def _kind_comes_last(slots: list[str]) -> bool:
+    """Whether names are as until 2.10, "Adam/dense/kernel/m:0", and not "Adam/m/dense/kernel:0"."""
+    return len({name.rsplit("/", 1)[-1] for name in slots} - {"m:0", "v:0", "vhat:0", "momentum:0", "rms:0"}) == 0

@@ -1,0 +1,175 @@
+"""Files of strangers: nothing of them is opened here but a copy, which another process made of what is harmless."""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import tensorflow as tf
+
+from multigpu.saving import sandboxed_copy as checked_copy
+from multigpu.saving.atomic_write import expanded
+
+if TYPE_CHECKING:
+    from multigpu.saving.sandboxed_build import Trial
+
+HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
+MAX_UNFOLDING, SPARE_BYTES = 10, 64 << 20  # compressed weights are at most so many times the size of their file
+TRIAL = {"stage": "trial"}  # what the process says before it builds a model
+
+
+class UntrustedFileError(OSError, ValueError):
+    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs."""
+
+
+class NoReader(RuntimeError):  # noqa: N818 (it is missing)
+    """No process could be started to read a file."""
+
+
+def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
+    """The error for a file."""
+    return UntrustedFileError(f"Expected {expected}. Received: {os.fspath(filepath)!r}, {received}. {remedy}")
+
+
+@contextlib.contextmanager
+def naming(filepath: Any) -> Iterator[None]:
+    """Has all that is wrong with a file end in a ValueError or OSError that names it."""
+    path = str(filepath)
+    try:
+        yield
+    except (MemoryError, NoReader, Warning, tf.errors.ResourceExhaustedError):
+        raise  # not of the file
+    except Exception as error:
+        if isinstance(error, ValueError | OSError) and path in str(error):
+            raise
+        if isinstance(error, ValueError):
+            raise type(error)(f"{error} The file is {path!r}.") from error
+        what = f"which cannot be read ({type(error).__name__}: {error})"
+        raise refused(path, what, "Use another copy of it.") from error
+
+
+@contextlib.contextmanager
+def opened(
+    filepath: Any, safe_mode: bool = True, name: str = "copy.h5", trial: "Trial | None" = None
+) -> Iterator[h5py.File]:
+    """An HDF5 file: itself if it is trusted, or else a copy that holds only groups, arrays of numbers, and text.
+
+    The copy is made in the folder for temporary files (`TMPDIR`), at about the size of the file, by a process with
+    limits of time and memory: opening a damaged or hostile HDF5 file can crash the process that does it. It is gone
+    afterwards.
+
+    Args:
+        filepath: the file.
+        safe_mode: whether it may be hostile.
+        name: of the copy.
+        trial: how that process builds the model in the file, to see that it can be built.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        RefusedFile: it is empty, damaged, no HDF5 file, or, in safe mode, holds links, values kept elsewhere, arrays
+            that unfold to many times its size, or a model that cannot be built. It is an OSError, as h5py would raise,
+            and a ValueError.
+    """
+    source = expanded(filepath)
+    check_kind(source)
+    if not safe_mode:
+        with h5py.File(source, "r") as file:
+            yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="multigpu-") as folder:
+        target = Path(folder) / name
+        _copy(source, target, trial)
+        with h5py.File(target, "r") as copy:
+            yield copy
+
+
+def check_kind(source: Path) -> None:
+    """Refuses what is no regular HDF5 file at first sight."""
+    if not source.exists():
+        raise FileNotFoundError(errno.ENOENT, "Expected the path of a file. Received one where no file is", str(source))
+    if not source.is_file():
+        raise refused(source, "which is no regular file", "Give the path of the file itself.")
+    with source.open("rb") as file:
+        start = file.read(8)
+    if not start:
+        raise refused(source, "which is empty", "Use another copy of it.")
+    if start.startswith(ZIP_SIGNATURE):
+        raise refused(source, "which is a zip archive", "Read a `.keras` file with `keras.models.load_model()`.")
+    if start != HDF5_SIGNATURE:
+        raise refused(source, f"which begins with {start!r}", "It is of another kind, or damaged: use another copy.")
+
+
+def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
+    order = {
+        "source": str(source.resolve()),
+        "target": str(target),
+        "budget": MAX_UNFOLDING * source.stat().st_size + SPARE_BYTES,
+        "path": sys.path,
+        "package": str(Path(__file__).parents[1]),
+        "trial": trial and trial._asdict(),
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", checked_copy.__file__, json.dumps(order)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    answers = _answers(done)
+    if done.returncode == 0 and answers and target.exists():
+        return
+    if trial is not None and answers[:1] == [TRIAL]:
+        raise _failed_trial(source, trial, done, answers[1:])
+    if done.returncode == -signal.SIGPROF:
+        remedy = "Use another copy of it, or pass `safe_mode=False` if you trust it."
+        raise refused(source, "which is damaged: reading it takes too long", remedy)
+    if done.returncode < 0:
+        what = f"which is damaged: the HDF5 library crashes on it ({-done.returncode})"
+        raise refused(source, what, "Use another copy of it.")
+    if not answers:
+        raise _no_reader(done)
+    if "damaged" in answers[0]:
+        raise refused(source, f"which is damaged: {answers[0]['damaged']}", "Use another copy of it.")
+    raise refused(source, f"in which {answers[0]['refused']}", "Ask whoever made it for a plain file.")
+
+
+def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+    """What a process has said, line by line; nothing if it is another program."""
+    try:
+        return [json.loads(line) for line in done.stdout.splitlines()]
+    except ValueError:
+        return []
+
+
+def _failed_trial(
+    source: Path, trial: "Trial", done: subprocess.CompletedProcess[bytes], answers: list[dict[str, Any]]
+) -> Exception:
+    """The error for a model that was not built in its limits."""
+    trust = "or `safe_mode=False` if you trust the file"
+    if done.returncode == -signal.SIGPROF:
+        what = f"whose model takes more than {trial.max_seconds:g} s of processor time to build"
+        return refused(source, what, f"Pass a larger `max_seconds`, {trust}.")
+    if answers and "unbuildable" in answers[0]:
+        return UntrustedFileError(answers[0]["unbuildable"])
+    if not answers and done.returncode > 0:
+        return _no_reader(done)
+    what = f"whose model takes more than {trial.max_gigabytes:g} GB of memory to build"
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard != resource.RLIM_INFINITY:
+        what += f", or than the {hard / 1e9:.3g} GB that this process is limited to (`ulimit -v`)"
+    return refused(source, what, f"Pass a larger `max_gigabytes`, {trust}.")
+
+
+def _no_reader(done: subprocess.CompletedProcess[bytes]) -> NoReader:
+    return NoReader(
+        "Expected Python to start a process of its own, to read the file in. "
+        f"Received from {sys.executable!r}: {done.stderr.decode(errors='replace')[-500:]}"
+    )

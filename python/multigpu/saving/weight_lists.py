@@ -1,0 +1,65 @@
+"""Weights as an HDF5 file of Keras lists them: by layer, in order; and how they pair with those of a model."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+
+TOP_LEVEL = "top_level_model_weights"
+ATTRIBUTE_BYTES = 64_000  # a little less than HDF5 can keep as one attribute
+
+
+class Listed(NamedTuple):
+    """One array in the file."""
+
+    name: str  # as in the list of its layer, such as "conv/kernel:0"
+    array: h5py.Dataset
+
+
+def listed_layers(group: h5py.Group) -> dict[str, list[Listed]]:
+    """The layers that a file lists, with their weights, in its order.
+
+    Raises:
+        ValueError: a list names what is not there.
+    """
+    return {name: _listed_weights(group, name) for name in listed_names(group, "layer_names")}
+
+
+def list_names(group: h5py.Group, name: str, texts: Sequence[str]) -> None:
+    """Writes a list of names, in several parts if it is too long for one."""
+    encoded = np.array([text.encode() for text in texts])
+    num_parts = -(-encoded.nbytes // ATTRIBUTE_BYTES)
+    if num_parts <= 1:
+        group.attrs[name] = encoded
+        return
+    for number, part in enumerate(np.array_split(encoded, num_parts)):
+        group.attrs[f"{name}{number}"] = part
+
+
+def listed_names(group: h5py.Group, name: str) -> list[str]:
+    """Reads such a list."""
+    parts = [name] if name in group.attrs else []
+    while name not in group.attrs and f"{name}{len(parts)}" in group.attrs:
+        parts.append(f"{name}{len(parts)}")
+    texts = [text for part in parts for text in np.ravel(group.attrs[part])]
+    return [text.decode("utf8", "replace") if isinstance(text, bytes) else str(text) for text in texts]
+
+
+def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
+    within = group.get(layer)
+    if not isinstance(within, h5py.Group):
+        raise ValueError(f"Expected the layers that the file lists to be in it. Received a file without {layer!r}.")
+    listed = [Listed(name, within.get(name)) for name in listed_names(within, "weight_names")]
+    missing = [one.name for one in listed if not isinstance(one.array, h5py.Dataset)]
+    if missing:
+        raise ValueError(f"Expected the weights that the file lists to be in it. Received a file without {missing}.")
+    return listed
+
+
+def top_level(group: h5py.Group) -> list[Listed]:
+    """Weights of the model that belong to none of its layers."""
+    return _listed_weights(group, TOP_LEVEL) if TOP_LEVEL in group else []
+
+
+# Pairing --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""How the weights of a model pair with those that a file lists."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from multigpu.saving.weight_lists import Listed
+
+Pairs = list[tuple[keras.Variable, np.ndarray]]
+
+
+class Mismatch(NamedTuple):
+    """What does not fit, for the message."""
+
+    what: str
+    expected: str
+    found: str
+
+    def error(self) -> ValueError:
+        """The error that names layer, expected and found."""
+        return ValueError(
+            f"Expected {self.expected} for {self.what}. Received {self.found} in the file. Load it into a model of the "
+            "same structure, or pass `skip_mismatch=True` to leave out what does not fit."
+        )
+
+
+def saved_order(layer: keras.Layer) -> list[keras.Variable]:
+    """The weights of a layer or model in the order of such files: the trainable ones first."""
+    return [*layer.trainable_weights, *layer.non_trainable_weights]
+
+
+def own_weights(model: keras.Model) -> list[keras.Variable]:
+    """The weights of a model that belong to none of its layers."""
+    of_layers = {id(weight) for layer in model.layers for weight in layer.weights}
+    return [weight for weight in saved_order(model) if id(weight) not in of_layers]
+
+
+def pair(weights: Sequence[keras.Variable], listed: Sequence[Listed], what: str) -> Pairs | Mismatch:
+    """Pairs the weights of one layer with those in the file: by name if names tell them apart, or else by order.
+
+    The order alone may deceive: it changes when a part of a nested model is frozen.
+    """
+    if len(weights) != len(listed):
+        return Mismatch(what, f"{len(weights)} weights", f"{len(listed)}")
+    orders = [_by_name(weights, listed, last_parts), _by_name(weights, listed, plain_name), list(listed)]
+    orders.append(_by_role(weights, listed))
+    for fits in (_roles_fit, _shapes_fit):
+        for order in orders:
+            if order is not None and _shapes_fit(weights, order) and fits(weights, order):
+                return [(weight, np.asarray(one.array)) for weight, one in zip(weights, order, strict=True)]
+    weight, one = next((w, one) for w, one in zip(weights, listed, strict=True) if tuple(w.shape) != one.array.shape)
+    expected, found = f"shape {tuple(weight.shape)}", f"shape {one.array.shape} ({one.name!r})"
+    return Mismatch(f"weight {weight.path!r} of {what}", expected, found)
+
+
+def _by_name(
+    weights: Sequence[keras.Variable], listed: Sequence[Listed], short: Callable[[str], str]
+) -> list[Listed] | None:
+    """The listed weights in the order of the model's, if their names tell them apart."""
+    found = {short(one.name): one for one in listed}
+    wanted = [short(weight.path) for weight in weights]
+    return [found[name] for name in wanted] if len(found) == len(listed) and set(wanted) == set(found) else None
+
+
+def _by_role(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> list[Listed] | None:
+    """The listed weights with the k-th of each role ("kernel") where the model has its k-th."""
+    left: dict[str, list[Listed]] = {}
+    for one in listed:
+        left.setdefault(role(one.name), []).append(one)
+    if sorted(role(weight.path) for weight in weights) != sorted(role(one.name) for one in listed):
+        return None
+    return [left[role(weight.path)].pop(0) for weight in weights]
+
+
+def _roles_fit(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> bool:
+    return all(role(weight.path) == role(one.name) for weight, one in zip(weights, listed, strict=True))
+
+
+def _shapes_fit(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> bool:
+    return all(tuple(w.shape) == one.array.shape for w, one in zip(weights, listed, strict=True))
+
+
+def last_parts(name: str) -> str:
+    """The layer and the role of a weight: `"net/conv2d_3/kernel:0"` → `"conv2d_3/kernel"`."""
+    return "/".join(name.removesuffix(":0").split("/")[-2:])
+
+
+def plain_name(name: str) -> str:
+    """The same without Keras' counters: `"net/conv2d_3/kernel:0"` → `"conv2d/kernel"`."""
+    return "/".join(without_counter(part) for part in last_parts(name).split("/"))
+
+
+def role(name: str) -> str:
+    """What a weight is to its layer: `"net/conv2d_3/kernel:0"` → `"kernel"`."""
+    return without_counter(last_parts(name).rsplit("/", 1)[-1])
+
+
+def without_counter(name: str) -> str:
+    """A name without the number by which Keras tells layers of one kind apart."""
+    return re.sub(r"_\d+$", "", name)
+
+
+def assign(pairs: Pairs) -> None:
+    """Gives weights their values; each stays on the device that owns it."""
+    for weight, value in pairs:
+        weight.assign(value)

@@ -1,0 +1,1 @@
+"""Where weights are stored, and how they and their gradients travel."""

@@ -1,0 +1,91 @@
+"""relay: a weight that is far larger than a device's share goes out in pieces, which the replicas pass on.
+
+Sent whole to every replica, it would leave its owner N − 1 times, and the others would wait. In pieces it leaves once,
+one piece to each replica, which passes it on; its gradient comes back the same way. This is how R. Thakur,
+R. Rabenseifner and W. Gropp broadcast and reduce long messages ("Optimization of collective communication operations in
+MPICH", 2005).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from multigpu.private_api.gradients import custom_gradient
+from multigpu.weights.buckets import Bucket
+
+OUTSIZED = 1.5  # times a device's share of all bytes
+WORTH_CUTTING = 16 << 20  # bytes: below, the copies that cutting and joining take cost more than they spare
+
+
+def is_relayed(bucket: Bucket, buckets: Sequence[Bucket], num_replicas: int) -> bool:
+    """Whether a parcel goes out in pieces. With two replicas that would spare nothing."""
+    share = sum(other.sent_bytes for other in buckets) / num_replicas
+    return num_replicas > 2 and bucket.sent_bytes > max(OUTSIZED * share, WORTH_CUTTING)
+
+
+class Transfer(NamedTuple):
+    """A transfer of a parcel, or of a share of it, from one device to another."""
+
+    sender: str
+    receiver: str
+    share: float
+
+
+def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str], device: str) -> list[Transfer]:
+    """Of the transfers in which a parcel reaches every replica, those that begin or end at `device`.
+
+    Its gradient takes the same ones backward.
+    """
+    to_each = [(bucket.owner, each) for each in devices if each != bucket.owner and device in (bucket.owner, each)]
+    if not is_relayed(bucket, buckets, len(devices)):
+        return [Transfer(*ends, 1.0) for ends in to_each]
+    others = [each for each in devices if each != device] if device in devices else []
+    passed_on = [ends for each in others for ends in ((device, each), (each, device))]
+    return [Transfer(*ends, 1 / len(devices)) for ends in to_each + passed_on]
+
+
+def cut(buffer: tf.Tensor, num_pieces: int) -> list[tf.Tensor]:
+    """A buffer as flat pieces, whose sizes differ by at most one."""
+    size = math.prod(buffer.shape)
+    sizes = [size // num_pieces + (piece < size % num_pieces) for piece in range(num_pieces)]
+    return tf.split(tf.reshape(buffer, [-1]), sizes)
+
+
+def join(pieces: Sequence[tf.Tensor], shape: Sequence[int]) -> tf.Tensor:
+    """The buffer that was cut."""
+    return tf.reshape(tf.concat(list(pieces), axis=0), shape)
+
+
+def chunked_broadcast(pieces: Sequence[tf.Tensor], bucket: Bucket, devices: Sequence[str]) -> list[tf.Tensor]:
+    """The whole buffer on every replica, from one piece for each; the gradient of a piece is the sum over replicas."""
+    stored = bucket.types.stored
+    copies = [_copy(piece, device, len(devices), stored) for piece, device in zip(pieces, devices, strict=True)]
+    return [_joined([copy[replica] for copy in copies], bucket, device) for replica, device in enumerate(devices)]
+
+
+def _copy(piece: tf.Tensor, device: str, num_copies: int, stored: tf.DType) -> list[tf.Tensor]:
+    @custom_gradient
+    def copied(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def summed(*gradients: tf.Tensor) -> tf.Tensor:
+            with tf.device(device):
+                return tf.add_n([tf.cast(gradient, stored) for gradient in gradients])
+
+        return [tf.identity(x)] * num_copies, summed
+
+    with tf.device(device):
+        return list(copied(piece))
+
+
+def _joined(pieces: Sequence[tf.Tensor], bucket: Bucket, device: str) -> tf.Tensor:
+    @custom_gradient
+    def joined(*xs: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def gradient_in_pieces(gradient: tf.Tensor) -> list[tf.Tensor]:
+            with tf.device(device):
+                return cut(gradient, len(xs))
+
+        return join(xs, bucket.shape), gradient_in_pieces
+
+    with tf.device(device):
+        return joined(*pieces)

@@ -1,0 +1,86 @@
+"""Large embedding tables are not sent: rows are looked up where the table lives, and only rows travel."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.keras import backing_variable
+from multigpu.private_api.replaced import replaced
+from multigpu.weights.buckets import BUCKET_BYTES
+from multigpu.weights.place_locate import locate, num_bytes
+
+
+class Tables:
+    """The Embedding layers of a template whose tables stay with their owners.
+
+    A table that fits into one parcel is cheaper to send than to ask.
+
+    Attributes:
+        layers: these layers.
+    """
+
+    def __init__(self, layers: Sequence[keras.Layer]) -> None:
+        self.layers = [
+            layer for layer in layers if _is_plain_embedding(layer) and num_bytes(_table(layer)) > BUCKET_BYTES
+        ]
+        self._ids = {id(_table(layer)) for layer in self.layers}
+
+    def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
+        """Those of the variables that are not tables."""
+        return [variable for variable in variables if id(variable) not in self._ids]
+
+    def trained(self) -> list[tf.Variable]:
+        """The tables to which gradients flow."""
+        tables = {id(_table(layer)): _table(layer) for layer in self.layers}
+        return [backing_variable(table) for table in tables.values() if table.trainable]
+
+    @contextlib.contextmanager
+    def looked_up_by_layers(self) -> Iterator[None]:
+        """While a replica is traced, its layers look rows up on the owner's device."""
+        with contextlib.ExitStack() as stack:
+            for layer in self.layers:
+                stack.enter_context(replaced(layer, "call", functools.partial(_look_up, layer)))
+            yield
+
+
+def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
+    """What the layer's own `call` gives, computed on the owner's device, from the rows alone."""
+    table = _table(layer)
+    with tf.device(locate(table)):
+        ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
+        rows = keras.ops.take(
+            backing_variable(table), ids, axis=0
+        )  # the storage: Keras would cast the whole table first
+    return _narrowed(rows, tf.as_dtype(layer.compute_dtype), locate(table))
+
+
+def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
+    """Rows in the type that is computed with, in which they and their gradients travel: the owner casts both."""
+    if rows.dtype == dtype:
+        return rows
+
+    @custom_gradient
+    def cast(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def widened(upstream: tf.Tensor) -> tf.Tensor:
+            with tf.device(owner):
+                return tf.cast(upstream, x.dtype)
+
+        return tf.cast(x, dtype), widened
+
+    with tf.device(owner):
+        return cast(rows)
+
+
+def _is_plain_embedding(layer: keras.Layer) -> bool:
+    """Whether the layer looks up rows in the way of Keras, neither overridden nor quantized nor extended by LoRA."""
+    if not isinstance(layer, keras.layers.Embedding) or type(layer).call is not keras.layers.Embedding.call:
+        return False
+    return layer.quantization_mode is None and not layer.lora_enabled
+
+
+def _table(layer: keras.layers.Embedding) -> keras.Variable:
+    return layer.embeddings

@@ -1,0 +1,63 @@
+"""The optimizer's slots, beside the weights that they belong to."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.weights.place_locate import locate, place
+
+
+def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    """Builds an optimizer that is not built yet, with its slots beside the weights.
+
+    Keras would do so inside the trace of the first step, where TensorFlow puts all slots on one device. While one is
+    being traced, it is done outside of it.
+    """
+    if optimizer.built or not weights:
+        return
+    if tf.executing_eagerly():
+        _build(optimizer, weights)
+        return
+    outside_of_functions(_build, optimizer, weights)
+
+
+def outside_of_functions(work: Callable[..., Any], *arguments: Any) -> None:
+    """Does something in a thread of its own, in which no function is being traced that forbids to make variables."""
+    with ThreadPoolExecutor(1) as outside:  # where Keras' settings are those at its start
+        outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
+        outside.submit(work, *arguments).result()
+
+
+def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    with keras.name_scope(optimizer.name, caller=optimizer):  # as in its first step
+        optimizer.build(weights)
+    place_slots(optimizer, weights)
+
+
+def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+    """Places what an optimizer keeps for each weight beside that weight."""
+    for slot, weight in slots_of(optimizer, weights):
+        place([slot], locate(weight))
+
+
+def slots_of(
+    optimizer: keras.Optimizer, weights: Sequence[keras.Variable]
+) -> list[tuple[keras.Variable, keras.Variable]]:
+    """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them.
+
+    Adafactor's rows and columns have the weight's short name alone, and come right before a slot of that weight.
+    """
+    named = sorted(
+        ((weight.path.replace("/", "_") + "_", weight) for weight in weights), key=lambda pair: -len(pair[0])
+    )
+    pairs: list[tuple[keras.Variable, keras.Variable]] = []
+    for slot in reversed(optimizer.variables):
+        weight = next((weight for name, weight in named if slot.name.startswith(name)), None)
+        if weight is None and pairs and slot.shape and slot.name == pairs[-1][1].name:
+            weight = pairs[-1][1]
+        if weight is not None:
+            pairs.append((slot, weight))
+    return pairs[::-1]

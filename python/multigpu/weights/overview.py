@@ -1,0 +1,131 @@
+"""The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import keras
+
+from multigpu.devices.plan import Plan
+from multigpu.devices.text_table import megabytes, text_table
+from multigpu.private_api.keras import sublayers
+from multigpu.weights.buckets import Bucket, Types, buckets_of
+from multigpu.weights.chunked_broadcast import transfers_of
+from multigpu.weights.embedding_tables import Tables
+from multigpu.weights.optimizer_slots import slots_of
+from multigpu.weights.place_locate import locate, num_bytes
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """What one device has to do with a parallel model. All sizes are in bytes.
+
+    Attributes:
+        device: name of the device.
+        replica: number of the replica that runs there, or None.
+        rows: rows of a batch that the replica gets, or None where no batch size was given.
+        weights: weights and state that the device owns.
+        slots: optimizer variables beside them; None before the optimizer is built.
+        received: weights, and gradients of its own weights, that arrive in a step.
+        sent: its own weights, and gradients of others, that leave in a step.
+        transfers: number of tensors in which that arrives and leaves.
+    """
+
+    device: str
+    replica: int | None
+    rows: int | None
+    weights: int
+    slots: int | None
+    received: int
+    sent: int
+    transfers: int
+
+
+class Traffic(NamedTuple):
+    """Bytes that reach and leave a device in a step, and in how many tensors."""
+
+    received: int
+    sent: int
+    transfers: int
+
+
+class Overview(tuple[DeviceRow, ...]):
+    """One row per device, which prints as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        head = ["device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers"]
+        return text_table([head, *(_cells(row) for row in self)])
+
+    __repr__ = __str__
+
+
+def overview(
+    template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None = None
+) -> Overview:
+    """The table for a template under a plan. Rows of large embedding tables depend on the batch and do not count.
+
+    Args:
+        template: the template.
+        plan: where its weights are and its replicas run.
+        batch_size: rows of a batch.
+        types: in which weights travel, by their ids; where unknown, as they are stored.
+    """
+    owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
+    return Overview(_row(device, template, plan, batch_size, types) for device in owners)
+
+
+def _row(
+    device: str, template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None
+) -> DeviceRow:
+    replica = plan.devices.index(device) if device in plan.devices else None
+    weights = Tables(sublayers(template)).without(template.trainable_variables)
+    moved = traffic(device, buckets_of(weights, types), plan)
+    return DeviceRow(
+        device=device,
+        replica=replica,
+        rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
+        weights=_bytes_on(device, template.variables),
+        slots=_slot_bytes(device, template),
+        received=moved.received,
+        sent=moved.sent,
+        transfers=moved.transfers,
+    )
+
+
+def traffic(device: str, buckets: Sequence[Bucket], plan: Plan) -> Traffic:
+    """What weights and gradients make a device receive and send in a step."""
+    moves = [(move, bucket) for bucket in buckets for move in transfers_of(bucket, buckets, plan.devices, device)]
+    comes = [(move.share, bucket) for move, bucket in moves if move.receiver == device]
+    leaves = [(move.share, bucket) for move, bucket in moves if move.sender == device]
+    return Traffic(
+        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients go the way of the weights, backward
+        sent=_sent_bytes(leaves) + _reduced_bytes(comes),
+        transfers=2 * (len(comes) + len(leaves)),
+    )
+
+
+def _sent_bytes(buckets: Sequence[tuple[float, Bucket]]) -> int:
+    return round(sum(share * bucket.sent_bytes for share, bucket in buckets))
+
+
+def _reduced_bytes(buckets: Sequence[tuple[float, Bucket]]) -> int:
+    return round(sum(share * bucket.reduced_bytes for share, bucket in buckets))
+
+
+def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:
+    return sum(num_bytes(variable) for variable in variables if locate(variable) == device)
+
+
+def _slot_bytes(device: str, template: keras.Model) -> int | None:
+    optimizer = template.optimizer if template.compiled else None
+    if optimizer is None or not optimizer.built:
+        return None
+    return _bytes_on(device, [slot for slot, _ in slots_of(optimizer, template.trainable_variables)])
+
+
+def _cells(row: DeviceRow) -> list[str]:
+    sizes = [row.weights, row.slots, row.received, row.sent]
+    counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
+    return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]

@@ -1,0 +1,56 @@
+"""Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
+
+from collections.abc import Sequence
+
+import keras
+
+from multigpu.devices.plan import Plan
+from multigpu.weights.buckets import BUCKET_BYTES
+from multigpu.weights.move import move
+from multigpu.weights.place_locate import num_bytes, stored_dtype
+
+
+def place_on_owners(model: keras.Model, plan: Plan) -> None:
+    """Moves each variable of a model, in place, to the owner that the plan means it to have."""
+    owners = owners_of(model, plan)
+    move([(variable, owners[id(variable)]) for variable in model.variables])
+
+
+def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
+    """The device that is to own each variable of a model, by the variable's id.
+
+    With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
+    then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
+    """
+    owners = dict.fromkeys(map(id, model.variables), "CPU:0")
+    if not plan.cpu_relocation:
+        loads = dict.fromkeys(plan.devices, 0)
+        for group in (model.trainable_variables, model.non_trainable_variables):
+            blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating])
+            balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads)
+            owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
+    return owners
+
+
+def _blocks(variables: Sequence[keras.Variable]) -> list[list[keras.Variable]]:
+    """What gets an owner together: each weight by itself, and state that fits into one parcel, which travels in one."""
+    small = sum(map(num_bytes, variables)) < BUCKET_BYTES
+    is_state = not any(variable.trainable for variable in variables)
+    return [list(variables)] if variables and is_state and small else [[variable] for variable in variables]
+
+
+def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
+    """An owner for each size, so that the devices have about the same in total: the largest first, to the emptiest.
+
+    This is R. L. Graham's rule ("Bounds on multiprocessing timing anomalies", 1969): at most 4/3 of the best possible.
+
+    Args:
+        sizes: in bytes.
+        loads: bytes that each device has already; what it gets is added.
+    """
+    owners = [""] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        owner = min(loads, key=lambda device: loads[device])
+        loads[owner] += sizes[index]
+        owners[index] = owner
+    return owners
