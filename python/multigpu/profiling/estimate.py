@@ -76,7 +76,7 @@ def estimate(
     check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True)
     owners = owners_of(template, plan)
-    buckets = _parcels(template, owners)
+    buckets = _buckets(template, owners)
     kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
     slots = slot_bytes(kind, template.trainable_variables)
     activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
@@ -119,7 +119,7 @@ def _row(
     )
 
 
-def _parcels(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
+def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
     weights = Tables(sublayers(template)).without(template.trainable_variables)
     return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
 

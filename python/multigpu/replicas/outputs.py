@@ -45,15 +45,15 @@ class OutputLayout:
         with_rows = restore_composites(self.with_rows, list(flat[:rows]))
         return Result(with_rows, list(flat[rows:losses]), list(flat[losses:]))
 
-    def watch(self, merged: Sequence[tf.Tensor], notes: GradientStructure) -> list[tf.Tensor]:
+    def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
         """Merged tensors and losses, watched under the numbers that their slices have in the flat list."""
         number, watched = 0, []
         for x in merged:
             components = len(flatten_composites([x]))
             if components == 1:
-                x = notes.watch(x, number)
+                x = structure.watch(x, number)
             else:  # ragged or sparse: taken for used
-                notes.used.update(range(number, number + components))
+                structure.used.update(range(number, number + components))
             number += components
             watched.append(x)
         return watched

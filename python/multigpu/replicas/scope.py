@@ -120,9 +120,9 @@ def is_seed(variable: keras.Variable) -> bool:
     return variable.name == "seed_generator_state"
 
 
-def without_offset(seed: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+def without_offset(seed: tf.Tensor, replica: int) -> tf.Tensor:
     """The state of a generator of noise as the template has it, from that of a replica."""
-    return seed - _offset(replica, seed.dtype)
+    return seed - _offset(tf.constant(replica), seed.dtype) if replica else seed
 
 
 def _offset(replica: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

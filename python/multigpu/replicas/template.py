@@ -39,7 +39,7 @@ class TemplateParts:
     def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
         """The parts of a template as it is now: layers may be frozen or thawed between calls."""
         layers = sublayers(template)
-        statistics, tables = SyncBatchNorm(layers, plan.devices), Tables(layers)
+        statistics, tables = SyncBatchNorm(layers), Tables(layers)
         return cls(
             template=template,
             layers=layers,

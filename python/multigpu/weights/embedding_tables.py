@@ -17,7 +17,7 @@ from multigpu.weights.place_locate import locate, num_bytes
 class Tables:
     """The Embedding layers of a template whose tables stay with their owners.
 
-    A table that fits into one parcel is cheaper to send than to ask.
+    A table that fits into one bucket is cheaper to send than to ask.
 
     Attributes:
         layers: these layers.
