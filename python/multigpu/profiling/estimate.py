@@ -16,7 +16,7 @@ from multigpu.private_api.keras import sublayers
 from multigpu.profiling.activation_memory import activation_bytes
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
-from multigpu.weights.buckets import Bucket, Types, make_parcels
+from multigpu.weights.buckets import Bucket, Types, make_buckets
 from multigpu.weights.embedding_tables import Tables
 from multigpu.weights.overview import traffic
 from multigpu.weights.owners import owners_of
@@ -121,7 +121,7 @@ def _row(
 
 def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
     weights = Tables(sublayers(template)).without(template.trainable_variables)
-    return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
+    return make_buckets([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
 
 
 def _row_bytes(template: keras.Model, side: str) -> int:

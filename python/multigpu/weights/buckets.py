@@ -52,7 +52,7 @@ def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] |
     """How these variables travel from their owners: in the types given by id, or else as they are stored."""
     known = types or {}
     stored = [Types(*[stored_dtype(variable)] * 3) for variable in variables]
-    return make_parcels(
+    return make_buckets(
         [
             (locate(v), known.get(id(v), as_stored), tuple(v.shape))
             for v, as_stored in zip(variables, stored, strict=True)
@@ -60,7 +60,7 @@ def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] |
     )
 
 
-def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
+def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
     """Groups tensors, given as (owner, types, shape), into buckets; a large one travels alone.
 
     A bucket is full with 1 MB, or with a sixteenth of all bytes where that is more.
@@ -68,11 +68,11 @@ def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]
     full = max(BUCKET_BYTES, sum(sizes) // PARCELS)
     buckets: list[Bucket] = []
-    open_parcels: dict[tuple[str, Types], list[int]] = {}
+    open_buckets: dict[tuple[str, Types], list[int]] = {}
     filled: dict[tuple[str, Types], int] = {}
 
     def close(kind: tuple[str, Types]) -> None:
-        members = open_parcels.pop(kind)
+        members = open_buckets.pop(kind)
         filled.pop(kind)
         buckets.append(Bucket(*kind, tuple(members), tuple(tensors[i][2] for i in members)))
 
@@ -81,11 +81,11 @@ def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[
         if size >= full:
             buckets.append(Bucket(*kind, (index,), (shape,)))
             continue
-        open_parcels.setdefault(kind, []).append(index)
+        open_buckets.setdefault(kind, []).append(index)
         filled[kind] = filled.get(kind, 0) + size
         if filled[kind] >= full:
             close(kind)
-    for kind in list(open_parcels):
+    for kind in list(open_buckets):
         close(kind)
     return buckets
 
