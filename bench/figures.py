@@ -89,7 +89,7 @@ def why_transfers(measured: Measured) -> str:
     rows = [row for row in measured["transfers"] if row["work"] == "Xception"]
     shipped, fewest = rows[0], min(rows, key=lambda row: row["transfers"])
     return (
-        f"That is with buckets of {shipped['size']}, as shipped. Parcels of {fewest['size']} would "
+        f"That is with buckets of {shipped['size']}, as shipped. Buckets of {fewest['size']} would "
         f"make {fewest['transfers']:.0f} transfers, in a step of {fewest['step'] / shipped['step']:.2f} times the CPU "
         "seconds."
     )

@@ -56,7 +56,7 @@ def test_unpack_undoes_pack(kinds):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
-def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
+def test_every_tensor_travels_once_and_buckets_hold_one_owner_and_one_dtype(kinds):
     buckets = buckets_for(kinds)
     assert sorted(member for bucket in buckets for member in bucket.members) == list(range(len(kinds)))
     for bucket in buckets:
