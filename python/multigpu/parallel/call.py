@@ -15,7 +15,8 @@ from multigpu.cluster.reduction import Step, Workers
 from multigpu.devices.plan import Plan
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
-from multigpu.private_api.keras import mask_of, sublayers, wants_jit, with_mask
+from multigpu.private_api.layers import sublayers, wants_jit
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import memory

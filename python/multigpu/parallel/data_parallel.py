@@ -105,7 +105,8 @@ class _Steps:
         results = []
         for number, device in enumerate(self.plan.devices):
             run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
-            results.append(replica.layout.open(run(weights[number], inputs[number])))
+            flat = run(weights[number], inputs[number])  # only now, run eagerly, its layout is known
+            results.append(replica.layout.open(flat))
         return results
 
     def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:

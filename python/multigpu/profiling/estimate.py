@@ -12,7 +12,7 @@ from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.template_checks import check_template
-from multigpu.private_api.keras import sublayers
+from multigpu.private_api.layers import sublayers
 from multigpu.profiling.activation_memory import activation_bytes
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, own_calls, tensors_of
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.template import TemplateParts

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import flatten_composites, restore_composites
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.weights.gradient_structure import GradientStructure
 
 
@@ -88,3 +88,10 @@ def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
         f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
         "(batch,), or move the reduction into a loss function or into `add_loss()`."
     )
+
+
+def output_names(model: keras.Model) -> list[str]:
+    """Names of the outputs of a model that was built from symbolic tensors, in order: of the layers that make them."""
+    if isinstance(model, keras.Sequential):  # which has no such list, but one output
+        return [model.layers[-1].name]
+    return model.output_names

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.private_api.replaced import replaced
+from multigpu.private_api.variables import is_seed
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import read, stored_dtype
@@ -113,11 +114,6 @@ class ReplicaScope(keras.StatelessScope):
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value
-
-
-def is_seed(variable: keras.Variable) -> bool:
-    """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
-    return variable.name == "seed_generator_state"
 
 
 def without_offset(seed: tf.Tensor, replica: int) -> tf.Tensor:

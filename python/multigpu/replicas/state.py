@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.replicas.scope import is_seed, without_offset
+from multigpu.private_api.variables import is_seed
+from multigpu.replicas.scope import without_offset
 from multigpu.weights.buckets import Bucket, buckets_of, open_bucket, pack
 from multigpu.weights.place_locate import stored_dtype
 

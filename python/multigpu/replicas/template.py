@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.private_api.keras import kept_by_keras, sublayers, wants_jit
+from multigpu.private_api.layers import kept_by_keras, sublayers, wants_jit
 from multigpu.replicas.sync_batch_norm import SyncBatchNorm
 from multigpu.weights.embedding_tables import Tables
 

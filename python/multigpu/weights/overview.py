@@ -8,7 +8,7 @@ import keras
 
 from multigpu.devices.plan import Plan
 from multigpu.devices.text_table import megabytes, text_table
-from multigpu.private_api.keras import sublayers
+from multigpu.private_api.layers import sublayers
 from multigpu.weights.buckets import Bucket, Types, buckets_of
 from multigpu.weights.chunked_broadcast import transfers_of
 from multigpu.weights.embedding_tables import Tables
