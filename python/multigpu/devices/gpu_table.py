@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from multigpu.devices.logical import available_gpus, physical_of
-from multigpu.devices.text_table import megabytes, text_table
+from multigpu.devices.table import Table, megabytes
 from multigpu.private_api.runtime import devices_are_fixed, memory_limits
 
 SEEN = "CUDA_VISIBLE_DEVICES"
@@ -35,22 +35,19 @@ class GpuRow:
     memory_free: int | None
 
 
-class GpuTable(tuple[GpuRow, ...]):
+class GpuTable(Table[GpuRow]):
     """One row per device, which prints as a table, or says why there is none."""
 
     __slots__ = ()
+    of = GpuRow
+    head = ("id", "name", "physical device", "memory total", "memory free")
 
     def __str__(self) -> str:
-        if not self:
-            return f"No GPU: {why_no_gpu()}"
-        head = ["id", "name", "physical device", "memory total", "memory free"]
-        lines = [
-            [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
-            for row in self
-        ]
-        return text_table([head, *lines])
+        return super().__str__() if self else f"No GPU: {why_no_gpu()}"
 
-    __repr__ = __str__
+    def cells(self, row: GpuRow) -> list[str]:
+        """A row as words."""
+        return [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
 
 
 def device_table() -> GpuTable:
