@@ -1,4 +1,4 @@
-"""The control: the plain method of the function that Keras had until 2.3, on today's Keras.
+"""The control: the algorithm of Keras 2's `multi_gpu_model()`, which Keras removed after 2.3, on today's Keras.
 
 Each device calls the template on its rows and reads the shared variables where they are, one by one; the last device
 takes the rows that are left over. Nothing is packed, nothing keeps the backward pass on the device of the forward one.
@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 
-class OldAlgorithm(keras.Model):
+class Keras2Algorithm(keras.Model):
     """A template called under one device scope per slice of the batch."""
 
     def __init__(self, template: keras.Model, devices: Sequence[str]):

@@ -1,14 +1,14 @@
-"""Measuring in a process of its own: TensorFlow's devices, and a process's peak memory, are fixed once."""
+"""Measurements in a subprocess: TensorFlow's devices are set once per process, and peak memory is the process's."""
 
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the reader of executed graphs is
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))  # where the reader of executed graphs is
 
 import tensorflow as tf
 
@@ -32,16 +32,19 @@ def run_script(measure: Callable[..., dict], rows: Callable, table: Callable[[li
         print(table(list(rows())))
 
 
-def in_turn(work: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median over the rounds of what each piece of work gives; they take turns, so that noise meets all alike."""
-    values: dict[str, list[float]] = {name: [] for name in work}
+def in_turn(measurements: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The median over the rounds of each measurement; they take turns, so that noise meets all alike."""
+    values: dict[str, list[float]] = {name: [] for name in measurements}
     for _ in range(rounds):
-        for name, measure_once in work.items():
+        for name, measure_once in measurements.items():
             values[name].append(measure_once())
     return {name: statistics.median(numbers) for name, numbers in values.items()}
 
 
-def markdown(head: list[str], rows: list[list[object]]) -> str:
-    """A table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+def medians(rows: list[dict], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """For each strategy, the median of each of these numbers over its rows."""
+    strategies = dict.fromkeys(row["strategy"] for row in rows)
+    return {
+        strategy: {name: statistics.median(row[name] for row in rows if row["strategy"] == strategy) for name in names}
+        for strategy in strategies
+    }

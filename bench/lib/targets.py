@@ -1,16 +1,16 @@
-"""The figures that this package set out to reach, each computed from the measurements."""
+"""The targets of this package, each compared with what was measured."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from first_step import medians
-from process import markdown
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import medians
 
 Measured = dict[str, list[dict]]
 NOT_MEASURED = (KeyError, IndexError, StopIteration)  # what looking for a row raises that is not there
 
 
-class Figure(NamedTuple):
+class Target(NamedTuple):
     """A ratio with its target; `value` finds it in the measurements, `why` says what keeps it from the target."""
 
     name: str
@@ -25,7 +25,7 @@ class Figure(NamedTuple):
         return value >= target if self.at_least else value <= target
 
     def cells(self, measured: Measured) -> list[str]:
-        """The figure's row of the table."""
+        """Its row of the table."""
         sign = "≥" if self.at_least else "≤"
         aim = "as few as still overlap" if self.aim is None else f"{self.aim:g}"
         try:
@@ -54,18 +54,18 @@ class Figure(NamedTuple):
         return "yes" if self.reached(value, self.must) else f"no, off by {abs(value / self.must - 1):.2%}"
 
 
-def step_ratio(work: str, way: str, num_replicas: int = 8) -> Callable[[Measured], float]:
-    """CPU seconds per step of this package over those of another way."""
+def step_ratio(workload: str, strategy: str, num_replicas: int = 8) -> Callable[[Measured], float]:
+    """CPU seconds per step of this package over those of another strategy."""
 
     def value(measured: Measured) -> float:
-        row = next(row for row in measured["step_time"] if (row["work"], row["N"]) == (work, num_replicas))
-        return row["ms"]["multigpu"] / row["ms"][way]
+        row = next(row for row in measured["step_time"] if (row["workload"], row["N"]) == (workload, num_replicas))
+        return row["ms"]["multigpu"] / row["ms"][strategy]
 
     return value
 
 
 def why_not_mirrored(measured: Measured) -> str:
-    row = next(row for row in measured["step_time"] if (row["work"], row["N"]) == ("conv net", 8))
+    row = next(row for row in measured["step_time"] if (row["workload"], row["N"]) == ("conv net", 8))
     least = row["ms"]["one device"] / row["ms"]["MirroredStrategy"]
     return (
         f"One device by itself takes {least:.2f} of MirroredStrategy's CPU seconds, and this package "
@@ -76,32 +76,32 @@ def why_not_mirrored(measured: Measured) -> str:
 def bytes_over_ring(num_replicas: int) -> Callable[[Measured], float]:
     """The worst of the models."""
     return lambda measured: sorted(
-        row["mean"] for row in measured["transfers"] if row["N"] == num_replicas and row["way"] == "multigpu"
+        row["mean"] for row in measured["transfers"] if row["N"] == num_replicas and row["strategy"] == "multigpu"
     )[-1]
 
 
 def xception_transfers(measured: Measured) -> float:
-    rows = [row for row in measured["transfers"] if row["work"] == "Xception" and row["parcel"] == "as shipped"]
+    rows = [row for row in measured["transfers"] if row["workload"] == "Xception" and row["bucket"] == "as shipped"]
     return rows[0]["transfers"]
 
 
 def why_transfers(measured: Measured) -> str:
-    rows = [row for row in measured["transfers"] if row["work"] == "Xception"]
+    rows = [row for row in measured["transfers"] if row["workload"] == "Xception"]
     shipped, fewest = rows[0], min(rows, key=lambda row: row["transfers"])
     return (
-        f"That is with parcels of {shipped['size']}, as shipped. Parcels of {fewest['size']} would "
+        f"That is with buckets of {shipped['size']}, as shipped. Buckets of {fewest['size']} would "
         f"make {fewest['transfers']:.0f} transfers, in a step of {fewest['step'] / shipped['step']:.2f} times the CPU "
         "seconds."
     )
 
 
-def balance(measured: Measured) -> float:
-    row = next(row for row in measured["balance"] if row["optimizer"] == "Adam")
+def owner_balance(measured: Measured) -> float:
+    row = next(row for row in measured["owner_balance"] if row["optimizer"] == "Adam")
     return row["most"] / row["mean"]
 
 
-def why_balance(measured: Measured) -> str:
-    row = next(row for row in measured["balance"] if row["optimizer"] == "Adam")
+def why_owner_balance(measured: Measured) -> str:
+    row = next(row for row in measured["owner_balance"] if row["optimizer"] == "Adam")
     return (
         f"Xception's largest weight with Adam's two slots has {row['largest'] / 1e6:.2f} MB, an eighth of everything "
         f"{row['mean'] / 1e6:.2f} MB. A weight has one owner, so that {row['largest'] / row['mean']:.4f} is the least "
@@ -109,12 +109,12 @@ def why_balance(measured: Measured) -> str:
     )
 
 
-def first_step(name: str, way: str) -> Callable[[Measured], float]:
-    """A number of this package's Xception over that of another way."""
+def first_step(name: str, strategy: str) -> Callable[[Measured], float]:
+    """A number of this package's Xception over that of another strategy."""
 
     def value(measured: Measured) -> float:
-        found = medians(measured["first_step"])
-        return found["multigpu"][name] / found[way][name]
+        found = medians(measured["first_step"], [name])
+        return found["multigpu"][name] / found[strategy][name]
 
     return value
 
@@ -135,45 +135,45 @@ def why_speedup(measured: Measured) -> str:
 
 
 def embedding(measured: Measured) -> float:
-    ms = _ways(measured)["multigpu"]
+    ms = _strategies(measured)["multigpu"]
     return ms["large"] / ms["small"]
 
 
 def why_embedding(measured: Measured) -> str:
-    ways = _ways(measured)
-    ours, bare = ways["multigpu"], ways["bare"]
+    strategies = _strategies(measured)
+    ours, bare = strategies["multigpu"], strategies["bare"]
     return (
         f"It is the machine's memory, not the work: with the same large table and ids that fall on 10,000 of its rows "
         f"the ratio is {ours['large, 10,000 rows in use'] / ours['small']:.2f}; and TensorFlow's bare lookup and "
         f"update of as many rows, without a model around, take {bare['large'] - bare['small']:.2f} ms more on the "
         f"large table than on the small one, where our whole step takes {ours['large'] - ours['small']:.2f} ms more. "
         "Rows drawn from 256 MB are in no cache. One device, which copies the table in every step, has "
-        f"{ways['one device']['large'] / ways['one device']['small']:.1f}."
+        f"{strategies['one device']['large'] / strategies['one device']['small']:.1f}."
     )
 
 
-def _ways(measured: Measured) -> dict[str, dict[str, float]]:
-    return {row["way"]: row["ms"] for row in measured["embedding"]}
+def _strategies(measured: Measured) -> dict[str, dict[str, float]]:
+    return {row["strategy"]: row["ms"] for row in measured["embedding"]}
 
 
-def tiny(measured: Measured) -> float:
-    row = next(row for row in measured["tiny_model"] if row["clock"] == "CPU")
+def overhead(measured: Measured) -> float:
+    row = next(row for row in measured["overhead"] if row["clock"] == "CPU")
     return row["ms"]["multigpu"] / row["ms"]["one device"]
 
 
-FIGURES = [
-    Figure("CPU s per step ÷ one device, conv net, N = 8", 1.05, 1.02, step_ratio("conv net", "one device")),
-    Figure("same, MLP 4×1024, global batch 256, N = 8", 1.8, 1.4, step_ratio("MLP 4×1024", "one device")),
-    Figure(
+TARGETS = [
+    Target("CPU s per step ÷ one device, conv net, N = 8", 1.05, 1.02, step_ratio("conv net", "one device")),
+    Target("same, MLP 4×1024, global batch 256, N = 8", 1.8, 1.4, step_ratio("MLP 4×1024", "one device")),
+    Target(
         "CPU s per step ÷ MirroredStrategy, conv net, N = 8",
         0.65,
         0.5,
         step_ratio("conv net", "MirroredStrategy"),
         why_not_mirrored,
     ),
-    Figure("same, MLP 4×1024, N = 8", 0.65, 0.5, step_ratio("MLP 4×1024", "MirroredStrategy")),
+    Target("same, MLP 4×1024, N = 8", 0.65, 0.5, step_ratio("MLP 4×1024", "MirroredStrategy")),
     *(
-        Figure(
+        Target(
             f"bytes of weights and gradients moved per device and step (mean) ÷ 2·(N−1)/N·W, N = {n}",
             1.1,
             1.02,
@@ -181,19 +181,23 @@ FIGURES = [
         )
         for n in (2, 4, 8)
     ),
-    Figure(
+    Target(
         "transfers of weights and gradients per device and step, in + out, Xception, N = 8",
         72,
         None,
         xception_transfers,
         why_transfers,
     ),
-    Figure(
-        "owner balance on Xception, N = 8, weights + slots of Adam: most loaded ÷ mean", 1.1, 1.02, balance, why_balance
+    Target(
+        "owner balance on Xception, N = 8, weights + slots of Adam: most loaded ÷ mean",
+        1.1,
+        1.02,
+        owner_balance,
+        why_owner_balance,
     ),
-    Figure("time to first step, Xception, N = 8 ÷ one device", 4.5, 2.5, first_step("first", "one device")),
-    Figure("peak memory of the same ÷ MirroredStrategy", 0.6, 0.4, first_step("peak", "MirroredStrategy")),
-    Figure(
+    Target("time to first step, Xception, N = 8 ÷ one device", 4.5, 2.5, first_step("first", "one device")),
+    Target("peak memory of the same ÷ MirroredStrategy", 0.6, 0.4, first_step("peak", "MirroredStrategy")),
+    Target(
         "wall speed-up, conv net, 2 replicas on 2 cores ÷ one single-threaded device on 1 core",
         1.8,
         1.95,
@@ -201,18 +205,18 @@ FIGURES = [
         why_speedup,
         at_least=True,
     ),
-    Figure("step time with a 1,000,000×64 embedding ÷ 10,000×64, N = 2", 1.2, 1.05, embedding, why_embedding),
-    Figure("CPU s per step of `fit`, 10 parameters, N = 2 ÷ one device", 2, 1.5, tiny),
+    Target("step time with a 1,000,000×64 embedding ÷ 10,000×64, N = 2", 1.2, 1.05, embedding, why_embedding),
+    Target("CPU s per step of `fit`, 10 parameters, N = 2 ÷ one device", 2, 1.5, overhead),
 ]
 
 
 def table(measured: Measured) -> str:
-    """All figures, and a reason below for each that is not reached."""
-    lines = [figure.cells(measured) for figure in FIGURES]
+    """All targets, and below a reason for each that is not reached."""
+    lines = [target.cells(measured) for target in TARGETS]
     reasons = [
-        f"- **{cells[0]}**: {cells[3]} instead of {cells[1][2:]}. {figure.reason(measured)}".strip()
-        for figure, cells in zip(FIGURES, lines, strict=True)
+        f"- **{cells[0]}**: {cells[3]} instead of {cells[1][2:]}. {target.reason(measured)}".strip()
+        for target, cells in zip(TARGETS, lines, strict=True)
         if cells[4].startswith("no")
     ]
     below = "\n\nNot reached, and why:\n\n" + "\n".join(reasons) if reasons else ""
-    return markdown(["figure", "must reach", "aim", "measured", "reached?"], lines) + below
+    return markdown_table(["metric", "must reach", "aim", "measured", "reached?"], lines) + below

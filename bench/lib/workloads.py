@@ -34,7 +34,7 @@ def tiny_model() -> keras.Model:
     return keras.Sequential([keras.Input((9,)), keras.layers.Dense(1)])
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """A model, the shape of one row, and how much to train at a time."""
 
     build: Callable[[], keras.Model]
@@ -63,9 +63,9 @@ class Work(NamedTuple):
         return model
 
 
-WORKS = {
-    "conv net": Work(conv_net, (32, 32, 3), 10, 128, 6),
-    "MLP 4×1024": Work(mlp, (1024,), 10, 256, 12),
-    "Xception": Work(xception, (71, 71, 3), 1000, 16, 3),
-    "10 parameters": Work(tiny_model, (9,), None, 32, 200),
+WORKLOADS = {
+    "conv net": Workload(conv_net, (32, 32, 3), 10, 128, 6),
+    "MLP 4×1024": Workload(mlp, (1024,), 10, 256, 12),
+    "Xception": Workload(xception, (71, 71, 3), 1000, 16, 3),
+    "10 parameters": Workload(tiny_model, (9,), None, 32, 200),
 }

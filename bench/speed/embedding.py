@@ -2,8 +2,13 @@
 
 What is left is the memory of the machine: rows drawn from a large table are not in the processor's cache. The same
 step with ids that fall on as few rows as the small table has, and the bare lookup and update without any model around
-it, tell that apart. Run `python bench/embedding.py`.
+it, tell that apart. Run `python bench/speed/embedding.py`.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 import multigpu
-from process import in_own_process, in_turn, markdown, run_script
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import in_own_process, in_turn, run_script
 
 BATCH_SIZE, STEPS, ROUNDS, WORDS, UNITS = 256, 20, 15, 20, 64
 SMALL, LARGE = 10_000, 1_000_000
@@ -56,19 +62,20 @@ def bare(size: int, batches: tf.data.Dataset) -> Callable[[], object]:
     return epoch
 
 
-def measure(way: str) -> dict[str, float]:
+def measure(strategy: str) -> dict[str, float]:
     """CPU milliseconds per step for each kind of table and ids, in turn."""
     multigpu.simulate_gpus(2)
-    work = {}
+    measurements = {}
     for name, (size, reduce) in IDS.items():
         draw = lambda seed: np.random.default_rng(seed).integers(0, size, (BATCH_SIZE * STEPS, WORDS))  # noqa: B023,E731
         ids, others = (reduce(draw(seed)).astype("int32") for seed in (0, 1))
-        targets = others if way == "bare" else np.ones((len(ids), 1), "float32")
+        targets = others if strategy == "bare" else np.ones((len(ids), 1), "float32")
         batches = tf.data.Dataset.from_tensor_slices((ids, targets)).batch(BATCH_SIZE).cache()
-        epoch = bare(size, batches) if way == "bare" else fitting(size, batches, 2 if way == "multigpu" else None)
+        replicas = 2 if strategy == "multigpu" else None
+        epoch = bare(size, batches) if strategy == "bare" else fitting(size, batches, replicas)
         epoch()
-        work[name] = lambda epoch=epoch: _cpu_milliseconds(epoch)
-    return in_turn(work, ROUNDS)
+        measurements[name] = lambda epoch=epoch: _cpu_milliseconds(epoch)
+    return in_turn(measurements, ROUNDS)
 
 
 def _cpu_milliseconds(epoch: Callable[[], object]) -> float:
@@ -78,13 +85,13 @@ def _cpu_milliseconds(epoch: Callable[[], object]) -> float:
 
 
 def rows() -> Iterator[dict]:
-    for way in ("one device", "multigpu", "bare"):
-        yield {"way": way, "ms": in_own_process(__file__, way=way)}
+    for strategy in ("one device", "multigpu", "bare"):
+        yield {"strategy": strategy, "ms": in_own_process(__file__, strategy=strategy)}
 
 
 def table(rows: list[dict]) -> str:
-    lines = [[row["way"], *(f"{ms:.2f}" for ms in row["ms"].values())] for row in rows]
-    return markdown(["way", *IDS], lines)
+    lines = [[row["strategy"], *(f"{ms:.2f}" for ms in row["ms"].values())] for row in rows]
+    return markdown_table(["strategy", *IDS], lines)
 
 
 if __name__ == "__main__":

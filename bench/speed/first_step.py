@@ -1,8 +1,13 @@
 """Seconds to the first step and peak memory of Xception on 71×71 images, batch 16, Adam, with 8 replicas.
 
 Each is measured in a process of its own, since peak memory is the process's; one device and this package take turns,
-three times. Run `python bench/first_step.py`.
+three times. Run `python bench/speed/first_step.py`.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import resource
 import statistics
@@ -12,21 +17,23 @@ from collections.abc import Iterator
 import keras
 
 import multigpu
-from process import in_own_process, markdown, run_script
-from ways import make
-from works import WORKS
+from bench.lib.markdown_table import markdown_table
+from bench.lib.strategies import make
+from bench.lib.subprocess_metrics import in_own_process, medians, run_script
+from bench.lib.workloads import WORKLOADS
 
 STEPS, NUM_REPLICAS = 3, 8
-ORDER = ["one device", "multigpu", "MirroredStrategy", *["one device", "multigpu"] * 2, "old algorithm"]
+NUMBERS = ["made", "first", "step", "peak"]
+ORDER = ["one device", "multigpu", "MirroredStrategy", *["one device", "multigpu"] * 2, "Keras 2 algorithm"]
 
 
-def measure(way: str, num_replicas: int = NUM_REPLICAS) -> dict[str, float]:
+def measure(strategy: str, num_replicas: int = NUM_REPLICAS) -> dict[str, float]:
     """Seconds to make the model, to the end of the first step, CPU seconds of a later one, and peak memory in GB."""
     multigpu.simulate_gpus(num_replicas)
     begin = time.perf_counter()
-    model = make(way, WORKS["Xception"], keras.optimizers.Adam)
+    model = make(strategy, WORKLOADS["Xception"], keras.optimizers.Adam)
     made = time.perf_counter() - begin
-    x, y = WORKS["Xception"].arrays(1)
+    x, y = WORKLOADS["Xception"].arrays(1)
     begin = time.perf_counter()
     model.train_on_batch(x, y)
     first = time.perf_counter() - begin
@@ -40,29 +47,18 @@ def measure(way: str, num_replicas: int = NUM_REPLICAS) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    for way in ORDER:
-        yield {"way": way, **in_own_process(__file__, way=way)}
-
-
-def medians(rows: list[dict]) -> dict[str, dict[str, float]]:
-    """For each way, the median of each number."""
-    return {
-        way: {
-            name: statistics.median(row[name] for row in rows if row["way"] == way)
-            for name in ("made", "first", "step", "peak")
-        }
-        for way in dict.fromkeys(row["way"] for row in rows)
-    }
+    for strategy in ORDER:
+        yield {"strategy": strategy, **in_own_process(__file__, strategy=strategy)}
 
 
 def table(rows: list[dict]) -> str:
-    head = ["way", "runs", "s to make the model", "s to the first step", "CPU s per step", "peak memory, GB"]
+    head = ["strategy", "runs", "s to make the model", "s to the first step", "CPU s per step", "peak memory, GB"]
     lines = []
-    for way, row in medians(rows).items():
-        runs = sum(other["way"] == way for other in rows)
+    for strategy, row in medians(rows, NUMBERS).items():
+        runs = sum(other["strategy"] == strategy for other in rows)
         numbers = [f"{row['made']:.1f}", f"{row['first']:.1f}", f"{row['step']:.2f}", f"{row['peak']:.2f}"]
-        lines.append([way, runs, *numbers])
-    return markdown(head, lines)
+        lines.append([strategy, runs, *numbers])
+    return markdown_table(head, lines)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,18 @@ The network, its batches of 64 rows per device and its learning rate are those o
 (A. Rosebrock, "How-To: Multi-GPU training with Keras, Python, and deep learning", 2017), whose times on four GPUs of
 2017 stand beside ours. Where CIFAR-10 cannot be had, random images of its shape, one pattern per class, take its place.
 
-Run `python bench/minigooglenet.py`; on a machine with GPUs `--rows 50000 --epochs 70` is the whole training. The
+Run `python bench/speed/minigooglenet.py`; on a machine with GPUs `--rows 50000 --epochs 70` is the whole training. The
 devices are those that there are; without GPUs the CPU is split, which cannot be faster than the whole.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import argparse
 import math
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 
@@ -21,8 +25,9 @@ import tensorflow as tf
 from keras import layers
 
 import multigpu
-import plots
-from process import in_own_process, markdown, run_script
+from bench.lib import plots
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import in_own_process, run_script
 
 REPLICAS, EPOCHS, ROWS = 4, 8, 1024  # what a machine without GPUs does in a few minutes
 PER_DEVICE, RATE = 64, 5e-3
@@ -95,18 +100,18 @@ class Clock(keras.callbacks.Callback):
         self.seconds.append(time.perf_counter() - self._begin)
 
 
-def measure(way: str, num_replicas: int, epochs: int, num_rows: int) -> dict:
+def measure(strategy: str, num_replicas: int, epochs: int, num_rows: int) -> dict:
     """Seconds and accuracies of each epoch."""
     multigpu.simulate_gpus(num_replicas)
     keras.utils.set_random_seed(0)
     model = minigooglenet()
-    if way == "multigpu":
+    if strategy == "multigpu":
         model = multigpu.multi_gpu_model(model, gpus=num_replicas)
     model.compile(keras.optimizers.SGD(RATE, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
     name, train, validation = images(num_rows)
     clock = Clock()
     decay = keras.callbacks.LearningRateScheduler(lambda epoch: RATE * (1 - epoch / epochs))
-    batch_size = PER_DEVICE * (num_replicas if way == "multigpu" else 1)
+    batch_size = PER_DEVICE * (num_replicas if strategy == "multigpu" else 1)
     fit = model.fit(*train, batch_size, epochs, verbose=0, callbacks=[clock, decay], validation_data=validation)
     accuracy = {"training": fit.history["accuracy"], "validation": fit.history["val_accuracy"]}
     return {
@@ -121,18 +126,18 @@ def measure(way: str, num_replicas: int, epochs: int, num_rows: int) -> dict:
 def rows(num_replicas: int = REPLICAS, epochs: int = EPOCHS, num_rows: int = ROWS) -> Iterator[dict]:
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     num_replicas = num_gpus if num_gpus > 1 else num_replicas
-    for way in ("one device", "multigpu"):
+    for strategy in ("one device", "multigpu"):
         numbers = {"num_replicas": num_replicas, "epochs": epochs, "num_rows": num_rows}
-        yield {"way": way, "N": num_replicas, **in_own_process(__file__, way=way, **numbers)}
+        yield {"strategy": strategy, "N": num_replicas, **in_own_process(__file__, strategy=strategy, **numbers)}
 
 
 def table(rows: list[dict]) -> str:
     """The first epoch, in which functions are traced, does not count, unless it is the only one."""
-    head = ["way", "batch", "data", "s per epoch", "speed-up", "accuracy in the end: training", "validation"]
+    head = ["strategy", "batch", "data", "s per epoch", "speed-up", "accuracy in the end: training", "validation"]
     medians = [statistics.median(row["seconds"][1:] or row["seconds"]) for row in rows]
     lines = [
         [
-            f"{row['N']} devices" if row["way"] == "multigpu" else row["way"],
+            f"{row['N']} devices" if row["strategy"] == "multigpu" else row["strategy"],
             row["batch"],
             row["data"],
             f"{seconds:.1f}",
@@ -152,7 +157,7 @@ def table(rows: list[dict]) -> str:
         "–",
     ]
     steps = min(len(row["seconds"]) * row["steps"] for row in rows)
-    return f"{markdown(head, [*lines, published])}{NOTE.format(steps) if steps < SETTLED else ''}"
+    return f"{markdown_table(head, [*lines, published])}{NOTE.format(steps) if steps < SETTLED else ''}"
 
 
 def main() -> None:

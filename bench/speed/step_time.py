@@ -1,60 +1,69 @@
-"""CPU seconds per training step: one device, this package, MirroredStrategy and the old algorithm on the same devices.
+"""CPU seconds per training step: one device, and this package and its peers on the same devices.
 
 All are measured in one process, in turn, on logical CPU devices with one thread per op; each figure is the median of
-the process's CPU seconds, so that a busy machine counts less. Run it with `python bench/step_time.py`.
+the process's CPU seconds, so that a busy machine counts less. Run it with `python bench/speed/step_time.py`.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
+
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import multigpu
-from process import in_own_process, in_turn, markdown, run_script
-from ways import WAYS, make
-from works import WORKS, Work
+from bench.lib.markdown_table import markdown_table
+from bench.lib.strategies import STRATEGIES, make
+from bench.lib.subprocess_metrics import in_own_process, in_turn, run_script
+from bench.lib.workloads import WORKLOADS, Workload
 
 ROUNDS = 5
 REPLICAS = (2, 4, 8)
 
 
-def measure(work: str, num_replicas: int, rounds: int = ROUNDS) -> dict[str, float]:
-    """Median CPU milliseconds per step of each way."""
+def measure(workload: str, num_replicas: int, rounds: int = ROUNDS) -> dict[str, float]:
+    """Median CPU milliseconds per step of each strategy."""
     multigpu.simulate_gpus(num_replicas)
-    return step_times(WORKS[work], WAYS, rounds, time.process_time)
+    return step_times(WORKLOADS[workload], STRATEGIES, rounds, time.process_time)
 
 
-def step_times(work: Work, ways: tuple[str, ...], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median milliseconds per step of `fit`, by a clock, of the ways in turn."""
-    batches, steps = work.batches(), work.steps
-    models = {way: make(way, work) for way in ways}
+def step_times(
+    workload: Workload, strategies: Sequence[str], rounds: int, clock: Callable[[], float]
+) -> dict[str, float]:
+    """Median milliseconds per step of `fit`, by a clock, of the strategies in turn."""
+    batches, steps = workload.batches(), workload.steps
+    models = {strategy: make(strategy, workload) for strategy in strategies}
 
-    def milliseconds(way: str) -> float:
+    def milliseconds(strategy: str) -> float:
         begin = clock()
-        models[way].fit(batches, verbose=0)
+        models[strategy].fit(batches, verbose=0)
         return (clock() - begin) / steps * 1000
 
-    for way in ways:  # traces
-        milliseconds(way)
-    return in_turn({way: lambda way=way: milliseconds(way) for way in ways}, rounds)
+    for strategy in strategies:  # traces
+        milliseconds(strategy)
+    return in_turn({strategy: lambda strategy=strategy: milliseconds(strategy) for strategy in strategies}, rounds)
 
 
 def rows() -> Iterator[dict]:
-    for work in ("conv net", "MLP 4×1024"):
+    for workload in ("conv net", "MLP 4×1024"):
         for num_replicas in REPLICAS:
             yield {
-                "work": work,
+                "workload": workload,
                 "N": num_replicas,
-                "ms": in_own_process(__file__, work=work, num_replicas=num_replicas),
+                "ms": in_own_process(__file__, workload=workload, num_replicas=num_replicas),
             }
 
 
 def table(rows: list[dict]) -> str:
-    peers = WAYS[1:]
-    head = ["work", "N", "one device, CPU ms", *(f"{way} ÷ one device" for way in peers)]
+    peers = STRATEGIES[1:]
+    head = ["workload", "N", "one device, CPU ms", *(f"{strategy} ÷ one device" for strategy in peers)]
     lines = []
     for row in rows:
         one = row["ms"]["one device"]
-        lines.append([row["work"], row["N"], f"{one:.0f}", *(f"{row['ms'][way] / one:.2f}" for way in peers)])
-    return markdown(head, lines)
+        ratios = [f"{row['ms'][strategy] / one:.2f}" for strategy in peers]
+        lines.append([row["workload"], row["N"], f"{one:.0f}", *ratios])
+    return markdown_table(head, lines)
 
 
 if __name__ == "__main__":

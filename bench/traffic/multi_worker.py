@@ -1,13 +1,18 @@
 """Several workers on this machine's loopback: bytes on the wire per step, and the time of a step.
 
-The bytes are counted by the kernel, in a network of the measurement's own that has nothing but a loopback; every packet
-of TCP counts, with its headers. The least that any all-reduce sends per worker is 2·(M−1)/M times the weights. Wall
-milliseconds per step are those of the chief, against one process that trains on two devices with the same joint batch,
-and against as many processes side by side, each with a worker's rows, that do not talk: what the machine takes for
-several processes is not the price of talking. All take turns, and of the turns there are the median and the range. The
-formula of `docs/several-machines.md` is given what was measured without talk, and what the loopback reached when it did
-nothing else. Run it with `python bench/several_workers.py`; it takes a quarter of an hour.
+The kernel counts the bytes, in a network namespace that has nothing but a loopback: every TCP packet with its headers.
+Any all-reduce sends at least 2·(M−1)/M times the weights per worker. Wall milliseconds per step are those of the chief.
+They are compared with one process that trains on two devices with the same global batch, and with as many processes
+that do not communicate, each with a worker's rows: several processes on one machine take time without communication,
+too. All take turns; the table has medians and ranges. The formula of `docs/multi-worker-performance.md` gets the time
+without communication, and what the loopback reached when it did nothing else. Run
+`python bench/traffic/multi_worker.py`; it takes a quarter of an hour.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import ctypes
 import fcntl
@@ -18,42 +23,42 @@ import socket
 import statistics
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 import multigpu
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import in_own_process
+from bench.lib.workloads import WORKLOADS
 from multigpu.cli.launch import local_configs
 from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.join import joined
-from process import in_own_process, markdown
-from works import WORKS
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 TURNS = 3
 EPOCHS = 6  # measured in a turn
 LARGE = 1 << 22  # values of a sum that shows what the loopback reaches
 LINKS = (1, 10, 100)  # Gbit/s
+FORMULA = "../../docs/multi-worker-performance.md"  # from RESULTS.md
 PLACES = ((1, 2), (2, 1), (2, 2), (4, 1))  # workers, devices of each
 
 
-def measure(work: str, workers: int, devices: int, talk: bool = True) -> dict[str, float]:
-    """What the chief measures, or the first of several processes that do not talk."""
+def measure(workload: str, workers: int, devices: int, communicate: bool = True) -> dict[str, float]:
+    """What the chief measures, or the first of several processes that do not communicate."""
     enter_own_network()
-    command = [sys.executable, __file__, "--train", json.dumps([work, devices, 1 if talk else workers])]
-    configs = local_configs(workers) if talk and workers > 1 else [""] * workers
+    command = [sys.executable, __file__, "--train", json.dumps([workload, devices, 1 if communicate else workers])]
+    configs = local_configs(workers) if communicate and workers > 1 else [""] * workers
     running = [
         subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, text=True)
         for config in configs
     ]
     printed = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
-        raise RuntimeError(f"{work}, {workers} workers: ended with {[process.returncode for process in running]}")
+        raise RuntimeError(f"{workload}, {workers} workers: ended with {[process.returncode for process in running]}")
     return json.loads(printed[0].splitlines()[-1])
 
 
@@ -73,12 +78,12 @@ def bytes_sent() -> int:
     return int(line.split(":")[1].split()[8])
 
 
-def train(work: str, devices: int, parts: int) -> dict[str, float]:
+def train(workload: str, devices: int, parts: int) -> dict[str, float]:
     """Trains as one of the workers, or alone on one of so many parts of each batch."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     if devices > 1:
         multigpu.simulate_gpus(devices)
-    chosen = WORKS[work]
+    chosen = WORKLOADS[workload]
     cluster, model = joined(), chosen.build()
     if cluster is not None or devices > 1:
         model = multigpu.multi_gpu_model(model, gpus=devices)
@@ -130,7 +135,7 @@ def sum_ms(cluster: Cluster, values: int) -> float:
 
 
 def expected_ms(ms: float, weights: float, message: float, workers: int, bytes_per_second: float) -> float:
-    """The formula of `docs/several-machines.md`: milliseconds of a step."""
+    """The formula of `docs/multi-worker-performance.md`: milliseconds of a step."""
     links = 2 * (workers - 1)
     return ms + links / workers * weights / bytes_per_second * 1000 + links * message
 
@@ -142,12 +147,12 @@ def expectations(ms: float, weights: float, message: float) -> str:
     for workers in (2, 4, 8, 16, 64, 256, 1000):
         steps = [expected_ms(ms, weights, message, workers, gbit * 1e9 / 8) for gbit in LINKS]
         lines.append([workers, *(f"{step:.0f} ms, {ms / step:.0%}" for step in steps)])
-    return markdown(head, lines)
+    return markdown_table(head, lines)
 
 
 def rows() -> Iterator[dict]:
-    for work in ("conv net", "MLP 4×1024"):
-        places = [{"work": work, "workers": workers, "devices": devices} for workers, devices in PLACES]
+    for workload in ("conv net", "MLP 4×1024"):
+        places = [{"workload": workload, "workers": workers, "devices": devices} for workers, devices in PLACES]
         turns = [_turn(places) for _ in range(TURNS)]
         yield from (
             _over_turns(place, of_place) for place, of_place in zip(places, zip(*turns, strict=True), strict=True)
@@ -155,12 +160,12 @@ def rows() -> Iterator[dict]:
 
 
 def _turn(places: list[dict]) -> list[dict[str, float]]:
-    """Each place once, and the same without talk."""
+    """Each place once, and the same without communication."""
     figures = []
     for place in places:
         figures.append(in_own_process(__file__, **place))
         if place["workers"] > 1:
-            figures[-1]["apart ms"] = in_own_process(__file__, **place, talk=False)["ms"]
+            figures[-1]["apart ms"] = in_own_process(__file__, **place, communicate=False)["ms"]
     return figures
 
 
@@ -170,21 +175,23 @@ def _over_turns(place: dict, turns: Sequence[dict[str, float]]) -> dict:
 
 def table(rows: list[dict]) -> str:
     head = [
-        "work",
+        "workload",
         "workers M",
         "devices of each",
         "wall ms per step",
         "÷ one process",
-        "the same without talk",
+        "without communication",
         "by the formula",
         "MB sent per worker and step",
         "÷ 2·(M−1)/M·W",
         "ms per message",
         "Gbit/s in one large sum",
     ]
-    lines = [[row["work"], row["workers"], row["devices"], *_cells(row, _alone(row["work"], rows))] for row in rows]
-    works = dict.fromkeys(row["work"] for row in rows if row["workers"] > 1)  # of which there are several workers yet
-    return "\n\n".join([markdown(head, lines), *(_expected_of(work, rows) for work in works)])
+    lines = [
+        [row["workload"], row["workers"], row["devices"], *_cells(row, _alone(row["workload"], rows))] for row in rows
+    ]
+    with_several = dict.fromkeys(row["workload"] for row in rows if row["workers"] > 1)  # of those measured so far
+    return "\n\n".join([markdown_table(head, lines), *(_expected_of(workload, rows) for workload in with_several)])
 
 
 def _cells(row: dict, alone: dict) -> list[str]:
@@ -210,15 +217,15 @@ def _range(turns: list[float]) -> str:
     return f"{statistics.median(turns):.0f} ({turns[0]:.0f} to {turns[-1]:.0f})"
 
 
-def _alone(work: str, rows: list[dict]) -> dict:
-    return next(row for row in rows if (row["work"], row["workers"]) == (work, 1))
+def _alone(workload: str, rows: list[dict]) -> dict:
+    return next(row for row in rows if (row["workload"], row["workers"]) == (workload, 1))
 
 
-def _expected_of(work: str, rows: list[dict]) -> str:
-    alone = {name: statistics.median(_alone(work, rows)[name]) for name in ("ms", "weights")}
+def _expected_of(workload: str, rows: list[dict]) -> str:
+    alone = {name: statistics.median(_alone(workload, rows)[name]) for name in ("ms", "weights")}
     message = min(statistics.median(row["message ms"]) for row in rows if row["workers"] > 1)
     known = f"{alone['ms']:.0f} ms alone, {alone['weights'] / 1e6:.2f} MB of weights, {message:.2f} ms per message"
-    title = f"{work}, with {known}: expected by the formula in [several-machines.md](../docs/several-machines.md)."
+    title = f"{workload}, with {known}: expected by the formula in [multi-worker-performance.md]({FORMULA})."
     return f"{title}\n\n{expectations(alone['ms'], alone['weights'], message)}"
 
 

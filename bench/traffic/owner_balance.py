@@ -1,15 +1,21 @@
-"""How evenly Xception's weights and Adam's slots lie on 8 devices. Run `python bench/balance.py`.
+"""How evenly Xception's weights and Adam's slots lie on 8 devices. Run `python bench/traffic/owner_balance.py`.
 
 No device can hold less than the largest weight with its slots, which is the least that the most loaded one can have.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 from collections.abc import Iterator
 
 import keras
 
 import multigpu
-from process import in_own_process, markdown, run_script
-from works import WORKS
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import in_own_process, run_script
+from bench.lib.workloads import WORKLOADS
 
 OPTIMIZERS = {"Adam": keras.optimizers.Adam, "SGD with momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9)}
 
@@ -17,8 +23,8 @@ OPTIMIZERS = {"Adam": keras.optimizers.Adam, "SGD with momentum": lambda: keras.
 def measure(optimizer: str, num_replicas: int = 8) -> dict[str, float]:
     """Bytes of weights and slots: mean of the devices, most loaded device, largest weight with its slots."""
     multigpu.simulate_gpus(num_replicas)
-    parallel = multigpu.multi_gpu_model(WORKS["Xception"].build(), gpus=num_replicas)
-    WORKS["Xception"].compiled(parallel, OPTIMIZERS[optimizer])
+    parallel = multigpu.multi_gpu_model(WORKLOADS["Xception"].build(), gpus=num_replicas)
+    WORKLOADS["Xception"].compiled(parallel, OPTIMIZERS[optimizer])
     parallel.optimizer.build(parallel.trainable_variables)
     table = parallel.overview()
     loads = [row.weights + (row.slots or 0) for row in table if row.replica is not None]
@@ -48,7 +54,7 @@ def table(rows: list[dict]) -> str:
         sizes = [f"{row[name] / 1e6:.2f}" for name in ("mean", "most", "largest")]
         least = max(1, row["largest"] / row["mean"])
         lines.append([row["optimizer"], *sizes, f"{row['most'] / row['mean']:.4f}", f"{least:.4f}"])
-    return markdown(head, lines)
+    return markdown_table(head, lines)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
 """What travels between devices in a training step, read from the executed graphs.
 
 Counted as weights and gradients is every tensor whose shape does not depend on the batch and that is more than a
-scalar: packed weights and their gradients, and moving statistics. Run `python bench/transfers.py`.
+scalar: packed weights and their gradients, and moving statistics. Run `python bench/traffic/transfers.py`.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import statistics
 import time
@@ -12,13 +17,14 @@ from collections.abc import Iterator
 import keras
 
 import multigpu
-from multigpu.weights import buckets as buckets
-from process import in_own_process, markdown, run_script
-from ways import make
-from works import WORKS
+from bench.lib.markdown_table import markdown_table
+from bench.lib.strategies import make
+from bench.lib.subprocess_metrics import in_own_process, run_script
+from bench.lib.workloads import WORKLOADS
+from multigpu.weights import buckets
 
-CASES = [(work, n) for work in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
-NUM_PARCELS = (64, 32, 8)  # besides the number that is shipped
+CASES = [(workload, n) for workload in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
+NUM_BUCKETS = (64, 32, 8)  # besides the number that is shipped
 STEPS = 5
 NOTE = """
 
@@ -29,18 +35,17 @@ algorithm moves weights only, since all its gradients are computed on one device
 
 
 def measure(
-    work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = buckets.PARCELS
+    workload: str, num_replicas: int, strategy: str = "multigpu", num_buckets: int = buckets.PARCELS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
-    from crossings import crossings  # of the tests, which `process` puts on the path
-    from executed import executed
+    from executed_graphs import executed, sent_tensors  # of the tests: `subprocess_metrics` puts them on the path
 
     multigpu.simulate_gpus(num_replicas)
-    buckets.PARCELS = num_parcels
-    model = make(way, WORKS[work], keras.optimizers.Adam)
-    batches = WORKS[work].batches(1)
+    buckets.PARCELS = num_buckets
+    model = make(strategy, WORKLOADS[workload], keras.optimizers.Adam)
+    batches = WORKLOADS[workload].batches(1)
     begin = time.perf_counter()
-    sent = crossings(executed(lambda: model.fit(batches, verbose=0)))
+    sent = sent_tensors(executed(lambda: model.fit(batches, verbose=0)))
     first = time.perf_counter() - begin
     steps = []
     for _ in range(STEPS):
@@ -75,23 +80,24 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    shipped = {"parcel": "as shipped", "size": _size(buckets.PARCELS)}
-    for work, num_replicas in CASES:
-        for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
-            counted = in_own_process(__file__, work=work, num_replicas=num_replicas, way=way)
-            yield {"work": work, "N": num_replicas, "way": way, **shipped, **counted}
-    for number in NUM_PARCELS:
-        counted = in_own_process(__file__, work="Xception", num_replicas=8, num_parcels=number)
-        yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": str(number), "size": _size(number), **counted}
+    shipped = {"bucket": "as shipped", "size": _size(buckets.PARCELS)}
+    for workload, num_replicas in CASES:
+        for strategy in ("multigpu", "Keras 2 algorithm") if workload == "conv net" else ("multigpu",):
+            counted = in_own_process(__file__, workload=workload, num_replicas=num_replicas, strategy=strategy)
+            yield {"workload": workload, "N": num_replicas, "strategy": strategy, **shipped, **counted}
+    for number in NUM_BUCKETS:
+        counted = in_own_process(__file__, workload="Xception", num_replicas=8, num_buckets=number)
+        bucket = {"bucket": str(number), "size": _size(number)}
+        yield {"workload": "Xception", "N": 8, "strategy": "multigpu", **bucket, **counted}
 
 
 def _size(number: int) -> str:
-    """A parcel is never smaller than 1 MB."""
+    """A bucket is never smaller than 1 MB."""
     return f"1/{number} of all weights"
 
 
 def table(rows: list[dict]) -> str:
-    head = ["work", "way", "N", "parcels", "bytes ÷ ring, mean of devices", "the device with most"]
+    head = ["workload", "strategy", "N", "buckets", "bytes ÷ ring, mean of devices", "the device with most"]
     head += [
         "transfers in + out",
         "the device with most",
@@ -105,8 +111,8 @@ def table(rows: list[dict]) -> str:
         ratios = [f"{row[name]:.3f}" for name in ("mean", "most")]
         counts = [f"{row[name]:.0f}" for name in ("transfers", "most transfers", "scalars", "of the batch")]
         seconds = [f"{row['step']:.3f}", f"{row['first']:.1f}"]
-        lines.append([row["work"], row["way"], row["N"], row["size"], *ratios, *counts, *seconds])
-    return markdown(head, lines) + NOTE
+        lines.append([row["workload"], row["strategy"], row["N"], row["size"], *ratios, *counts, *seconds])
+    return markdown_table(head, lines) + NOTE
 
 
 if __name__ == "__main__":

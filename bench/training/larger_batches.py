@@ -3,13 +3,16 @@
 The same global batch gives the same curve on any number of devices. A batch that is eight times as large takes an
 eighth of the steps: with the same learning rate it learns less in as many epochs, with eight times the rate ("linear
 scaling") some trainings fail, and with a warm-up to that rate they do not. The data come with scikit-learn, the seeds
-are fixed. Run `python bench/larger_batches.py`, which draws `docs/larger-batches.png`;
+are fixed. Run `python bench/training/larger_batches.py`, which draws `docs/larger-batches.png`;
 `docs/larger-batches.md` explains it.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
+
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -19,8 +22,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import multigpu
-import plots
-from process import in_own_process, markdown, run_script
+from bench.lib import plots
+from bench.lib.markdown_table import markdown_table
+from bench.lib.subprocess_metrics import in_own_process, run_script
 
 PICTURE = Path(__file__).parents[1] / "docs" / "larger-batches.png"
 NUM_DEVICES, EPOCHS, WARM_UP, SEEDS = 8, 20, 10, 5
@@ -97,7 +101,7 @@ def table(rows: list[dict]) -> str:
         lines.append([row["run"], f"{rate:g}", steps, median_and_range(losses, 4), *accuracies])
     first, second = (np.array(row["val_accuracy"]) for row in rows[:2])
     apart = f"at most {np.abs(first - second).max():.4f} apart, in any epoch of any seed."
-    return f"{markdown(head, lines)}\n\nAccuracies of the first two runs are {apart}"
+    return f"{markdown_table(head, lines)}\n\nAccuracies of the first two runs are {apart}"
 
 
 def median_and_range(values: list[float], digits: int) -> str:

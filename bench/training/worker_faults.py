@@ -2,7 +2,7 @@
 
 Every time, the other workers have to end by themselves with an error that names it. In the end the weights have to be
 those of a training on one device that nobody interrupted. Two and three workers take turns. Run it with
-`python bench/kill_workers.py`; it takes six minutes.
+`python bench/training/worker_faults.py`; it takes six minutes.
 """
 
 import random
@@ -14,13 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).parents[2] / folder) for folder in ("", "tests/support", "tests/multi_worker"))
 
 import numpy as np
-from cluster_runs import resumable
-from workers import Started
 
-from process import markdown
+from bench.lib.markdown_table import markdown_table
 
 TIMES = 20
 EPOCHS = 2 * TIMES
@@ -31,11 +29,13 @@ ENVIRON = {"MULTIGPU_ANSWER_SECONDS": "6"}
 
 def interrupted(backup: str, epoch: int, workers: int, chance: random.Random) -> dict:
     """One interruption: what was done to whom, how long the others took to end, and whether they named it."""
+    from worker_processes import Started  # of the tests
+
     lost, batch = chance.randrange(workers), chance.randrange(STEPS)
     which = chance.choice([signal.SIGKILL, signal.SIGSTOP])
     begin = time.monotonic()
     with Started(
-        "cluster_runs", "resumable", backup, [lost, epoch, which, batch], 1, EPOCHS, processes=workers, **ENVIRON
+        "runs", "resumable", backup, [lost, epoch, which, batch], 1, EPOCHS, processes=workers, **ENVIRON
     ) as started:
         others = [number for number in range(workers) if number != lost]
         codes = [started.exit_code(number, LIMIT) for number in others]
@@ -52,11 +52,14 @@ def interrupted(backup: str, epoch: int, workers: int, chance: random.Random) ->
 
 
 def rows() -> Iterator[dict]:
+    from runs import resumable  # of the tests
+    from worker_processes import Started
+
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as backup:
         for time_of_20 in range(TIMES):
             yield interrupted(backup, 2 * time_of_20 + 1, 2 + time_of_20 % 2, chance)
-        with Started("cluster_runs", "resumable", backup, None, 1, EPOCHS) as started:
+        with Started("runs", "resumable", backup, None, 1, EPOCHS) as started:
             ends = started.results()
     expected = resumable(None, gpus=None, epochs=EPOCHS)
     difference = max(float(np.abs(a - b).max()) for end in ends for a, b in zip(end, expected, strict=True))
@@ -86,7 +89,7 @@ def table(rows: list[dict]) -> str:
         for row in rows
         if "difference" in row
     ]
-    return "\n\n".join([markdown(head, lines), *ends])
+    return "\n\n".join([markdown_table(head, lines), *ends])
 
 
 if __name__ == "__main__":

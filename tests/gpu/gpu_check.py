@@ -5,26 +5,31 @@ are, or on four parts of the only one. Without a GPU nothing is run, and this sa
 is wrong. Status 1 means that something failed on the GPUs. `--simulate` tries out this script on CPU devices.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
+
 import argparse
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import tensorflow as tf
 
 import multigpu
-from process import in_own_process, markdown, run_script
-from step_time import step_times
-from ways import WAYS, make
-from works import WORKS
+from bench.lib.markdown_table import markdown_table
+from bench.lib.strategies import STRATEGIES, make
+from bench.lib.subprocess_metrics import in_own_process, run_script
+from bench.lib.workloads import WORKLOADS
+from bench.speed.step_time import step_times
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TESTS = [  # those that name no device
-    *("exact_batches", "exact_losses", "exact_models", "exact_optimizers", "added_losses", "state", "synchronized"),
-    *("sharing", "properties"),
+    *(f"exactness/test_{name}.py" for name in ("exact_batches", "exact_losses", "exact_models", "exact_optimizers")),
+    *("exactness/test_properties.py", "parallel/test_shared_weights.py", "replicas/test_state.py"),
+    *("replicas/test_sum_or_mean.py", "replicas/test_sync_batch_norm.py"),
 ]
 NO_GPU = (
     "No GPU: TensorFlow sees none on this machine, so nothing was run and nothing is known about GPUs. On a machine "
@@ -35,12 +40,12 @@ SCALE = 8  # times the rows that suit a CPU
 ROUNDS = 5
 
 
-def measure(work: str, num_replicas: int, memory: int, scale: int) -> dict:
-    """Ops and memory per device in training, and wall milliseconds per step of each way."""
-    from executed import executed  # of the tests, which `process` puts on the path
+def measure(workload: str, num_replicas: int, memory: int, scale: int) -> dict:
+    """Ops and memory per device in training, and wall milliseconds per step of each strategy."""
+    from executed_graphs import executed  # of the tests: `subprocess_metrics` puts them on the path
 
     multigpu.simulate_gpus(num_replicas, memory)
-    scaled = WORKS[work]._replace(batch_size=scale * WORKS[work].batch_size)
+    scaled = WORKLOADS[workload]._replace(batch_size=scale * WORKLOADS[workload].batch_size)
     model, batches = make("multigpu", scaled), scaled.batches(2)
     run = executed(lambda: model.fit(batches, verbose=0))
     devices = multigpu.available_gpus()[:num_replicas]
@@ -53,7 +58,11 @@ def measure(work: str, num_replicas: int, memory: int, scale: int) -> dict:
         for device in dict.fromkeys([*devices, "CPU:0"])
     }
     elsewhere = sum(run.devices_of(*REPLICA_OPS).values()) - sum(placement[d]["replica ops"] for d in devices)
-    return {"placement": placement, "elsewhere": elsewhere, "ms": step_times(scaled, WAYS, ROUNDS, time.perf_counter)}
+    return {
+        "placement": placement,
+        "elsewhere": elsewhere,
+        "ms": step_times(scaled, STRATEGIES, ROUNDS, time.perf_counter),
+    }
 
 
 def memory_of(device: str) -> str:
@@ -69,8 +78,10 @@ def table(result: dict) -> str:
     head = ["device", "convolutions and products of matrices", "assignments", "MB after two steps, and at most"]
     devices = [[device, *cells.values()] for device, cells in result["placement"].items()]
     one = result["ms"]["one device"]
-    times = [[way, f"{ms:.1f}", f"{ms / one:.2f}"] for way, ms in result["ms"].items()]
-    return f"{markdown(head, devices)}\n\n{markdown(['way', 'wall ms per step', '÷ one device'], times)}"
+    times = [[strategy, f"{ms:.1f}", f"{ms / one:.2f}"] for strategy, ms in result["ms"].items()]
+    return (
+        f"{markdown_table(head, devices)}\n\n{markdown_table(['strategy', 'wall ms per step', '÷ one device'], times)}"
+    )
 
 
 def is_even(result: dict) -> bool:
@@ -95,12 +106,14 @@ def checks(arguments: argparse.Namespace, gpus: list) -> Iterator[bool]:
     print(f"\n## Exactness tests on {'CPU devices' if arguments.simulate else 'eight GPU devices'}\n", flush=True)
     yield exact(arguments.tests, arguments.simulate, arguments.memory)
     num_replicas = len(gpus) if len(gpus) > 1 else arguments.replicas
-    for work in arguments.work:
+    for workload in arguments.workload:
         scale = 1 if arguments.simulate else SCALE
-        print(f"\n## {work}, {num_replicas} replicas, batch of {scale * WORKS[work].batch_size}\n", flush=True)
+        print(
+            f"\n## {workload}, {num_replicas} replicas, batch of {scale * WORKLOADS[workload].batch_size}\n", flush=True
+        )
         try:
             result = in_own_process(
-                __file__, work=work, num_replicas=num_replicas, memory=arguments.memory, scale=scale
+                __file__, workload=workload, num_replicas=num_replicas, memory=arguments.memory, scale=scale
             )
         except RuntimeError as error:
             print(error)
@@ -115,8 +128,8 @@ def main() -> int:
     parser.add_argument("--simulate", action="store_true", help="run on CPU devices, to try out this script")
     parser.add_argument("--replicas", type=int, default=4, help="parts into which the only GPU is split (4)")
     parser.add_argument("--memory", type=int, default=2048, help="MB of each part (2048)")
-    parser.add_argument("--work", nargs="*", default=["conv net", "MLP 4×1024"], choices=list(WORKS))
-    parser.add_argument("--tests", nargs="+", default=[f"tests/test_{name}.py" for name in TESTS], help="test files")
+    parser.add_argument("--workload", nargs="*", default=["conv net", "MLP 4×1024"], choices=list(WORKLOADS))
+    parser.add_argument("--tests", nargs="+", default=[f"tests/{path}" for path in TESTS], help="test files")
     arguments = parser.parse_args()
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus and not arguments.simulate:
