@@ -47,7 +47,7 @@ demo: $(READY) r-library
 	R_LIBS=$(R_LIB) Rscript examples/demo.R
 
 bench: $(PLOTS_READY) r-library
-	$(BIN)/python bench/results.py
+	$(BIN)/python bench/lib/report.py
 
 # about an hour on two cores; SEED=1 gives other models, moments and files
 SEED ?= 0
@@ -55,7 +55,7 @@ soak: $(PLOTS_READY)
 	$(BIN)/python bench/soak --seed $(SEED) --write
 
 gpu-check: $(READY)
-	$(BIN)/python bench/gpu_check.py
+	$(BIN)/python tests/gpu/gpu_check.py
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,8 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_the_runs_of_the_page_on_larger_batches_are_those_of_its_script(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "bench")
-    script = importlib.import_module("larger_batches")
-    for name in ("larger_batches", "plots", "process", "first_step", "ways", "works", "old_algorithm"):
-        sys.modules.pop(name, None)
+    monkeypatch.syspath_prepend(ROOT)
+    script = importlib.import_module("bench.training.larger_batches")
     page = (ROOT / "docs" / "larger-batches.md").read_text()
     for name, (_, _, rate, _) in script.RUNS.items():
         assert f"| {name} | {rate:g} | " in page

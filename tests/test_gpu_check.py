@@ -3,28 +3,26 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
 
 
-def test_without_a_gpu_the_check_says_so_and_runs_nothing():
-    done = subprocess.run(
-        [sys.executable, ROOT / "bench/gpu_check.py"], capture_output=True, text=True, check=False, env=NO_GPU
-    )
+def test_without_a_gpu_the_check_says_so_and_runs_nothing(pytestconfig):
+    script = pytestconfig.rootpath / "tests/gpu/gpu_check.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=NO_GPU)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("No GPU: TensorFlow sees none on this machine, so nothing was run")
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_tests_asked_for_gpus_do_not_run_on_a_cpu():
+def test_tests_asked_for_gpus_do_not_run_on_a_cpu(pytestconfig):
+    [exact_batches] = (pytestconfig.rootpath / "tests").rglob("test_exact_batches.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_exact_batches.py"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", exact_batches],
         capture_output=True,
         text=True,
         check=False,
-        cwd=ROOT,
+        cwd=pytestconfig.rootpath,
         env={**NO_GPU, "MULTIGPU_DEVICES": "gpu"},
     )
     assert done.returncode != 0

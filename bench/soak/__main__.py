@@ -5,22 +5,25 @@
     python bench/soak --seed 3 --only trainings --first 17 --count 1   # model 17 of seed 3 alone
 
 Two processes work side by side. One that dies, or hangs, is told as the failure of what it was at, and another goes on
-with what is next. What was found is written into `bench/soak.json`, and its section into `bench/RESULTS.md`.
+with what is next. `--write` writes what was found into `bench/results/soak.json` and `bench/results/RESULTS.md`.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from section import CAMPAIGNS, GOOD, summary
+from bench.soak.section import CAMPAIGNS, GOOD, summary
 
 HERE = Path(__file__).parent
 PROCESSES = 2
@@ -50,7 +53,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="rows of each campaign, in place of all")
     parser.add_argument("--share", type=float, default=1.0, help="of the rows, and of the long runs")
     parser.add_argument("--without", nargs="*", default=[], help="kinds of models or files to leave out")
-    parser.add_argument("--write", action="store_true", help="write the figures into bench/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the figures into bench/results/RESULTS.md")
     return parser.parse_args()
 
 
@@ -109,11 +112,10 @@ def rows_of_process(
 
 def write(figures: dict[str, Any]) -> None:
     """The figures, and the page that shows them beside those of the benchmarks."""
-    sys.path.append(str(HERE.parent))
-    from results import SOAK, environment
+    from bench.lib.report import SOAK, environment  # which imports TensorFlow
 
     SOAK.write_text(json.dumps({**figures, "environment": environment()}, indent=1, ensure_ascii=False))
-    subprocess.run([sys.executable, str(HERE.parent / "results.py"), "--only"], check=True)
+    subprocess.run([sys.executable, str(HERE.parent / "lib" / "report.py"), "--only"], check=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from draw import Draw
 from keras import layers
-from own_layers import LOSSES, STATES, Adds, Keeps, Measures
+
+from bench.soak.draw import Draw
+from bench.soak.own_layers import LOSSES, STATES, Adds, Keeps, Measures
 
 SMOOTH = ["tanh", "gelu", "silu", "softplus", "sigmoid"]  # a kink would make one rounding two different numbers
 REGULARIZERS = [None, "l1", "l2"]

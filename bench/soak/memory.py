@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from twins import dense_data, dense_net
+from equality import dense_data, dense_net
 
 from multigpu import multi_gpu_model
 

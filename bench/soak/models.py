@@ -4,10 +4,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from blocks import PIECES, TO_FEATURES, embed
-from draw import Draw
 from keras import layers
-from own_layers import LOSSES, Writes
+
+from bench.soak.blocks import PIECES, TO_FEATURES, embed
+from bench.soak.draw import Draw
+from bench.soak.own_layers import LOSSES, Writes
 
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "features": ((4,), "float32"),

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 from forked_readers import read_by_forks, reading_servers
-from old_files import cnn
-from test_fuzzed_files import (
+from keras2_files import cnn
+from spoiled_files import (
     assert_whole_or_unchanged,
     refused,
     spoil,

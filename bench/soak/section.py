@@ -1,7 +1,9 @@
-"""What the soak found, counted, and its section of `bench/RESULTS.md`."""
+"""What the soak found, counted, and its section of `bench/results/RESULTS.md`."""
 
 from collections import Counter
 from typing import Any
+
+from bench.lib.markdown_table import markdown_table
 
 CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6}  # rows of a whole soak
 GOOD = {
@@ -42,7 +44,7 @@ def section(soak: dict[str, Any]) -> str:
         "## Soak\n",
         f"`python bench/soak --seed {soak['seed']}`: {where['date']}, {where['machine']}, {where['versions']}, "
         f"{soak['seconds'] / 60:.0f} minutes, two processes.{without}\n",
-        _table(
+        markdown_table(
             ["campaign", "tried", "answers", "failures"],
             [_line(name, campaigns[name]) for name in TITLES if name in campaigns],
         ),
@@ -100,9 +102,4 @@ def _memory(rows: list[dict[str, Any]]) -> str:
                 *changes,
             ]
         )
-    return _table(head, lines)
-
-
-def _table(head: list[str], rows: list[list[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return markdown_table(head, lines)

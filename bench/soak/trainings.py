@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
-from draw import Draw
 from equality import FLOAT32, Numbers, assert_same_numbers
-from models import activations, build, compilation
 
+from bench.soak.draw import Draw
+from bench.soak.models import activations, build, compilation
 from multigpu import multi_gpu_model
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-sys.path.append(str(Path(__file__).parents[2] / "tests"))  # where numbers are compared
+sys.path.extend(str(Path(__file__).parents[2] / folder) for folder in ("", "tests/support", "tests/saving"))
 
 import warnings
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--without", nargs="*", default=[])
     arguments = vars(parser.parse_args())
-    campaign = importlib.import_module(arguments.pop("campaign"))
+    campaign = importlib.import_module(f"bench.soak.{arguments.pop('campaign')}")
     warnings.simplefilter("ignore")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
