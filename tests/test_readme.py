@@ -51,7 +51,7 @@ def test_it_has_at_most_150_lines():
 
 
 def test_the_table_of_arguments_is_the_signature():
-    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? \| ", README, flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|(?: `(\w+)`)? \| ", README, flags=re.MULTILINE)
     parameters = inspect.signature(multigpu.multi_gpu_model).parameters.values()
     assert rows == [(each.name, "" if each.default is each.empty else repr(each.default)) for each in parameters]
 
