@@ -1,29 +1,238 @@
-"""The pages in `docs/` name what is there, and the figures on them are those of the code."""
+"""README and the pages in `docs/`: their code runs, what they name is there, and their figures are measured."""
 
+import ast
 import importlib
+import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+import multigpu
+from multigpu.cli.main import make_parser
+from multigpu.cluster.config import described
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+PACKAGE = ROOT / "python" / "multigpu"
+PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+FOLDERS = {name: ROOT if name == "README.md" else ROOT / "docs" for name in PAGES}
+FOLDERS.update(dict.fromkeys(("CONTRIBUTING.md", "SECURITY.md", "NEWS.md"), ROOT))
+TEXTS = {name: (folder / name).read_text() for name, folder in FOLDERS.items()}
+EVERYTHING = "\n".join(PAGES.values())
 
 
-def test_every_page_is_linked_from_the_readme():
-    readme = (ROOT / "README.md").read_text()
-    pages = [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
-    assert all(f"]({page})" in readme for page in pages)
+def blocks(name: str, language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "SECURITY.md"], ids=lambda path: path.stem
-)
-def test_files_that_a_page_names_are_there(page):
-    text = page.read_text()
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / link).exists()
-    for path in re.findall(r"\b((?:bench|tests|docs|examples)/[\w./-]+\.\w+)", text):
-        assert (ROOT / path).exists()
+def pages_with(*languages: str) -> list[str]:
+    return [name for name in PAGES if any(blocks(name, language) for language in languages)]
+
+
+def script(name: str, language: str) -> str:
+    """All blocks of a page, after those of the quick start if the page says that it continues it."""
+    own = blocks(name, language)
+    return "\n".join([*(blocks("README.md", language) if "#quick-start)" in TEXTS[name] else []), *own])
+
+
+def run(command: list, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    settings = {"CUDA_VISIBLE_DEVICES": "-1", "RETICULATE_PYTHON": sys.executable, "RPY2_CFFI_MODE": "ABI"}
+    library = os.path.join(sys.prefix, "r")  # where `make` installs the R package
+    environment = {"R_LIBS": library, **os.environ, **settings, **environment}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    return done
+
+
+# Code runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pages_with("python"))
+def test_examples_in_python_run_and_print_what_the_page_shows(name, tmp_path):
+    (tmp_path / "page.py").write_text(script(name, "python"))
+    done = run([sys.executable, "page.py"], tmp_path)
+    for shown in blocks(name, "text"):
+        assert shown in done.stdout
+
+
+# what the set-up of the R package does outside of R's own process
+R_STAND_INS = """
+install.packages <- function(...) invisible()
+for (name in c("virtualenv_exists", "virtualenv_create", "virtualenv_install")) {
+  assignInNamespace(name, function(...) TRUE, "reticulate")
+}
+"""
+
+
+@pytest.mark.parametrize("name", pages_with("r"))
+def test_examples_in_r_run(name, tmp_path):
+    (tmp_path / "page.R").write_text(R_STAND_INS + script(name, "r"))
+    run(["Rscript", "page.R"], tmp_path)
+
+
+@pytest.mark.parametrize(("language", "file"), [("python", "train.py"), ("r", "train.R")])
+def test_the_script_for_several_machines_runs_as_two_workers(language, file, tmp_path):
+    (tmp_path / file).write_text(blocks("multi-worker.md", language)[0])
+    run([sys.executable, "-m", "multigpu", "launch", "--processes", "2", file], tmp_path)
+
+
+def test_the_tf_config_of_the_page_is_understood():
+    (block,) = blocks("multi-worker.md", "json")
+    cluster = described({"TF_CONFIG": block})
+    assert (cluster.size, cluster.number) == (2, json.loads(block)["task"]["index"])
+
+
+# programs that reach other machines, run what they are given here; those that install something are only noted
+RUNS = {
+    "srun": 'exec "$@"',
+    "unshare": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "mpirun": 'while [ "${1#-}" != "$1" ]; do shift 2; done; exec "$@"',
+    "ssh": 'exec sh -c "$2"',
+    "ip": "exit 0",
+}
+NOTED = ("python", "pip", "make", "R")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Runs lines of a shell, and gives the calls of programs that are noted."""
+    (tmp_path / "bin").mkdir()
+    for program in ("train.py", "shared/train.py"):
+        (tmp_path / program).parent.mkdir(exist_ok=True)
+        (tmp_path / program).touch()
+    noted = {name: f'( echo {name}; printf "%s\\n" "$@" ) | paste -sd "\\t" >> {tmp_path}/calls' for name in NOTED}
+    for name, line in {**RUNS, **noted}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def run_lines(lines: str, **environment: str) -> list[list[str]]:
+        run(["sh", "-eu", "-c", lines], tmp_path, PATH=f"{tmp_path}/bin:/usr/bin:/bin", **environment)
+        return [line.split("\t") for line in (tmp_path / "calls").read_text().splitlines()]
+
+    return run_lines
+
+
+def check_call(program: str, *arguments: str) -> None:
+    """Refuses what the program would: commands, options, targets and extras that are not there."""
+    if program == "python" and arguments[0] == "-m":
+        assert make_parser().parse_args(arguments[2:])
+    elif program == "make":
+        assert (
+            arguments[0] in re.search(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1].split()
+        )
+    elif program == "pip":
+        extras = re.findall(r"\.\[(\w+)\]", " ".join(arguments))
+        known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert arguments[0] == "install"
+        assert set(extras) <= set(known)
+    else:
+        assert arguments in (("train.py",), ("CMD", "INSTALL", "."))
+
+
+@pytest.mark.parametrize("name", pages_with("sh"))
+def test_commands_are_understood(name, shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the scripts are
+    calls = shell("\n".join(blocks(name, "sh")))
+    assert len(calls) >= len(blocks(name, "sh"))
+    for call in calls:
+        check_call(*call)
+
+
+def test_the_pods_of_kubernetes_run_one_worker_each(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("multi-worker.md", "yaml")
+    command = re.search(r"- (exec python .*?\.py)$", block, flags=re.MULTILINE | re.DOTALL)[1]
+    ((_, *arguments),) = shell(" ".join(command.split()), JOB_COMPLETION_INDEX="3")
+    parsed = make_parser().parse_args(arguments[2:])
+    assert parsed.rank == 3
+    hosts = len(parsed.hosts.split(","))
+    assert f"completions: {hosts}\n" in block
+    assert f"parallelism: {hosts}\n" in block
+
+
+# What is named is there -----------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_linked_from_the_readme_and_the_index():
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert pages - {"api.md"} <= set(re.findall(r"\]\(docs/([\w-]+\.md)\)", TEXTS["README.md"]))
+    assert pages - {"index.md"} <= set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["index.md"]))
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", TEXTS[name]):
+        path = FOLDERS[name] / (target or name)
+        assert path.exists(), target
+        if anchor:
+            assert anchor in map(slug, re.findall(r"^#+ (.*)", path.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_files_that_a_page_names_are_there(name):
+    for path in re.findall(r"(?<![\w/.-])((?:[\w-]+/)+[\w-]+\.(?:py|R|md|png|json|ipynb))\b", TEXTS[name]):
+        assert any((folder / path).exists() for folder in (ROOT, PACKAGE, FOLDERS[name])), path
+
+
+def test_pages_that_messages_name_are_there():
+    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "R").glob("*.R"), *(ROOT / "man").glob("*.Rd")]
+    named = {page for source in sources for page in re.findall(r"docs/[\w-]+\.md", source.read_text())}
+    assert len(named) > 2
+    assert all((ROOT / page).exists() for page in named)
+
+
+def test_every_public_name_is_on_a_page_and_every_name_on_a_page_is_public():
+    exported = re.findall(r'^export\("?([\w, ]+)"?\)$', (ROOT / "NAMESPACE").read_text(), flags=re.MULTILINE)
+    names = {name for line in exported for name in line.split(", ")} | set(multigpu.__all__)
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", EVERYTHING)] == []
+    used = set(re.findall(r"\bmultigpu\.(\w+)\(", EVERYTHING))
+    assert used <= set(multigpu.__all__)
+
+
+def test_environment_variables_are_those_of_the_code():
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    assert set(re.findall(r"\bMULTIGPU_\w+", EVERYTHING)) == set(re.findall(r"\bMULTIGPU_\w+", code))
+
+
+# The architecture -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, ROOT / "R"], ids=["Python", "R"])
+def test_the_architecture_names_every_file_once(folder):
+    tables = re.findall(r"^### `([\w/]+)`\n(.*?)(?=^#|\Z)", TEXTS["architecture.md"], flags=re.MULTILINE | re.DOTALL)
+    named = [
+        f"{place}/{file}" for place, table in tables for file in re.findall(r"^\| `(\S+)` \|", table, re.MULTILINE)
+    ]
+    files = [path for path in folder.rglob("*.*") if path.suffix in (".py", ".R") and path.name != "__init__.py"]
+    named = [path for path in named if path.split("/")[0] == folder.name]
+    assert sorted(named) == sorted(str(path.relative_to(folder.parent)) for path in files)
+
+
+def test_a_package_imports_only_those_above_it():
+    table = re.search(r"^\| package \| contents \|\n(.*?)\n\n", TEXTS["architecture.md"], re.MULTILINE | re.DOTALL)[1]
+    column = " ".join(line.split("|")[1] for line in table.splitlines())
+    floors = {name: floor for floor, name in enumerate(re.findall(r"`(\w+)(?:\.py)?`", column))}
+    for file in PACKAGE.rglob("*.py"):
+        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        for imported in [node.module.split(".")[1] for node in nodes if (node.module or "").startswith("multigpu.")]:
+            assert room == imported or room.startswith("__") or floors[imported] < floors[room], (file, imported)
+
+
+# Figures are measured -------------------------------------------------------------------------------------------------
 
 
 def test_the_runs_of_the_page_on_larger_batches_are_those_of_its_script(monkeypatch):
@@ -32,3 +241,24 @@ def test_the_runs_of_the_page_on_larger_batches_are_those_of_its_script(monkeypa
     page = (ROOT / "docs" / "larger-batches.md").read_text()
     for name, (_, _, rate, _) in script.RUNS.items():
         assert f"| {name} | {rate:g} | " in page
+
+
+def test_times_of_several_workers_are_those_of_the_benchmark_and_its_formula():
+    page, results = TEXTS["multi-worker-performance.md"], (ROOT / "bench" / "results" / "RESULTS.md").read_text()
+    measured = re.findall(r"(\d+) ms \((\d+ to \d+)\)", page)
+    assert len(measured) == 6
+    assert all(f"| {median} ({span}) |" in results for median, span in measured)
+    expected = re.search(r"^\| workers \| conv net, 10.*?\n\n", page, flags=re.MULTILINE | re.DOTALL)[0]
+    head, _, *rows = (line.strip("| ").split(" | ") for line in expected.splitlines() if line)
+    of_work = {"conv net": (175, 1.23e6), "MLP": (43, 16.83e6)}
+    assert len(rows) == 5
+    for count, *cells in rows:
+        workers = int(count.replace(",", ""))
+        for title, cell in zip(head[1:], cells, strict=True):
+            work, speed = title.removesuffix(" Gbit/s").split(", ")
+            alone, weights = of_work[work]
+            links = 2 * (workers - 1)
+            step = alone + links / workers * weights / (float(speed) * 1e9 / 8) * 1000 + links * 0.65
+            shown, efficiency = map(int, re.findall(r"\d+", cell))
+            assert shown == pytest.approx(step, rel=0.02)  # of rounded figures
+            assert efficiency == pytest.approx(100 * alone / step, abs=1.5)

@@ -1,19 +1,100 @@
-"""The README tells the same story as the code."""
+"""README: what it says is what the code has, and it stays short."""
 
+import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 import multigpu
 
-ROOT = Path(__file__).parent.parent
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "bench" / "results" / "RESULTS.md").read_text()
+# of the model in the diffs, a network that trains in seconds, with weights in double so that both sides round alike
+SMALL = {
+    "python": """
+import sys
+import keras, multigpu, numpy as np
+multigpu.simulate_gpus(8)
+keras.config.set_floatx("float64")
+keras.utils.set_random_seed(0)
+def small(weights, classes):
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(classes, activation="softmax")])
+keras.applications.Xception = small
+x, y = np.random.default_rng(0).uniform(size=(512, 4)), np.eye(1000)[np.arange(512)]
+""",
+    "r": """
+library(multigpu)
+simulate_gpus(8)
+keras$config$set_floatx("float64")
+keras$utils$set_random_seed(0L)
+application_xception <- function(weights, classes) {
+  keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(as.integer(classes), activation = "softmax")))
+}
+x <- matrix(sin(1:2048), 512)
+y <- diag(1000)[1:512, ]
+""",
+}
+SAVED = {
+    "python": "np.save('weights.npy', np.concatenate([w.ravel() for w in model.get_weights()]))",
+    "r": 'reticulate::import("numpy")$save("weights.npy", unlist(model$get_weights()))',
+}
 
 
-def test_every_file_of_the_core_is_named_in_the_readme_once():
-    table = README[README.index("## How a batch flows") : README.index("## Speed")]
-    named = re.findall(r"`(\w+\.py)`", table)
-    files = [path.name for path in (ROOT / "python" / "multigpu").rglob("*.py") if path.name != "__init__.py"]
-    assert sorted(named) == sorted(files)
+def test_it_has_at_most_150_lines():
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_table_of_arguments_is_the_signature():
+    rows = re.findall(r"^\| `(\w+)` \|(?: `(\w+)`)? \| ", README, flags=re.MULTILINE)
+    parameters = inspect.signature(multigpu.multi_gpu_model).parameters.values()
+    assert rows == [(each.name, "" if each.default is each.empty else repr(each.default)) for each in parameters]
+
+
+def test_the_table_of_packages_is_that_of_the_architecture():
+    def packages(text: str) -> list[str]:
+        table = re.search(r"^\| package \| contents \|\n(.*?)\n\n", text, flags=re.MULTILINE | re.DOTALL)[1]
+        return re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))
+
+    assert packages(README) == packages((ROOT / "docs" / "architecture.md").read_text())
+
+
+def test_figures_of_speed_are_those_of_the_benchmarks():
+    table = README[README.index("## Speed") : README.index("## Develop")]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    assert set(lines) <= set(RESULTS.splitlines())
+    reached = re.findall(r"^\|.* \| (yes|no)[^|]* \|$", RESULTS, flags=re.MULTILINE)
+    assert f"{reached.count('yes')} of {len(reached)} targets are reached" in table
+    speed_up = re.search(r"^\| conv net \| \d+ \| \d+ \| ([\d.]+) \| ", RESULTS, flags=re.MULTILINE)[1]
+    assert f"Two replicas on two cores are {speed_up} times as fast" in table
+
+
+@pytest.mark.parametrize("language", ["python", "r"])
+def test_both_sides_of_a_diff_train_the_same_weights(language, tmp_path):
+    blocks = re.findall(r"^```diff\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    diff = blocks[language == "r"].splitlines()
+    weights = []
+    for sign in "-+":
+        side = [line[1:] for line in diff if line[0] in f"{sign} "]
+        folder = tmp_path / sign
+        folder.mkdir()
+        file = folder / f"side.{'R' if language == 'r' else 'py'}"
+        file.write_text("\n".join([SMALL[language], *side, SAVED[language]]))
+        library = os.path.join(sys.prefix, "r")  # where `make` installs the R package
+        settings = {"CUDA_VISIBLE_DEVICES": "-1", "RETICULATE_PYTHON": sys.executable}
+        environment = {"R_LIBS": library, **os.environ, **settings}
+        command = [sys.executable if language == "python" else "Rscript", file]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        assert any(folder.glob("model.*"))
+        weights.append(np.load(folder / "weights.npy"))
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9, atol=1e-12)  # doubles, summed in another order
 
 
 def test_the_news_begin_with_the_version():

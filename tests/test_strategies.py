@@ -12,7 +12,7 @@ from multigpu import multi_gpu_model
 
 PATH = (
     "Leave the strategy and its scope out: build the model, make `parallel = multi_gpu_model(model, gpus)`, then "
-    "compile and fit `parallel`; docs/from-mirrored-strategy.md has it line by line."
+    "compile and fit `parallel`; docs/migrate-from-mirrored-strategy.md has it line by line."
 )
 USED = (
     "Expected a parallel model to be used outside of any `strategy.scope()`: multigpu spreads the work by itself. "

@@ -36,7 +36,7 @@ def multi_gpu_model(
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
             None takes all there are; 0 and an empty list are refused. Where TF_CONFIG names several workers, or
             `join_cluster()` has found them, these are the devices of this one, and one is enough; all train together,
-            see `docs/several-machines.md`.
+            see `docs/multi-worker.md`.
         cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
         cpu_relocation: whether the template's weights are moved to CPU memory, in place and with their values.
 

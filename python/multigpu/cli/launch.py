@@ -21,7 +21,7 @@ under srun, or under mpirun with --hosts, run this once in each task; by hand, o
 --rank."""
 WARNING = (
     "multigpu: each worker listens on all network interfaces, and TensorFlow asks nobody for a password: whoever "
-    "reaches its port can read and write files as you. Keep it behind a firewall, see docs/several-machines.md.\n"
+    "reaches its port can read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"
 )
 LEFT_SECONDS = 60.0  # for the other workers to find out that one has failed, and to say so
 

@@ -7,7 +7,7 @@ from multigpu.private_api.variables import backing_variable
 
 INSTEAD = (
     "Leave the strategy and its scope out: build the model, make `parallel = multi_gpu_model(model, gpus)`, then "
-    "compile and fit `parallel`; docs/from-mirrored-strategy.md has it line by line."
+    "compile and fit `parallel`; docs/migrate-from-mirrored-strategy.md has it line by line."
 )
 
 CALLED, USED = "`multi_gpu_model()` to be called", "a parallel model to be used"
