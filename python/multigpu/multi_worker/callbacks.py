@@ -7,6 +7,7 @@ import keras
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.messages import all_gather_numbers, broadcast_variables
 from multigpu.multi_worker.step import StepConsensus
+from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
 
 WRITERS = (
     keras.callbacks.ModelCheckpoint,
@@ -42,9 +43,7 @@ class WorkerSyncCallback(keras.callbacks.Callback):
         self._consensus.forget()
         slots = model.optimizer.variables if model.optimizer is not None else []
         broadcast_variables([*model.variables, *slots], self._cluster)
-        # BackupAndRestore hands the epoch to Keras in this attribute, and nowhere else
-        epoch = int(all_gather_numbers([model._initial_epoch or 0], self._cluster)[0, 0])
-        model._initial_epoch = epoch or None
+        set_epoch_of_backup(model, int(all_gather_numbers([epoch_of_backup(model)], self._cluster)[0, 0]))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Holds a wish to stop back until all have heard of it, one step later."""

@@ -22,10 +22,11 @@ from multigpu.multi_worker.loss_scaling import joint_divisors
 from multigpu.multi_worker.metrics import aggregate_logs
 from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
 from multigpu.parallel.model import ParallelModel, by_name
-from multigpu.private_api.keras import compile_arguments
+from multigpu.private_api.hooks import AggregatesLogs
+from multigpu.private_api.layers import compile_arguments
 
 
-class MultiWorkerModel(ParallelModel):
+class MultiWorkerModel(AggregatesLogs, ParallelModel):
     """A parallel model whose workers make every step of `fit` and `evaluate` together. `predict` each makes alone."""
 
     def __init__(self, template: keras.Model, plan: Plan) -> None:
@@ -114,9 +115,9 @@ class MultiWorkerModel(ParallelModel):
         finally:
             self._spread.step = None
 
-    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
-        result = functools.partial(super()._get_metrics_result_or_logs, logs)
-        return aggregate_logs(result, self.metrics, self._cluster) if self._in_verb else result()
+    def aggregated(self, logs: Callable[[], Any]) -> Any:
+        """The logs of all workers, of a step that all make."""
+        return aggregate_logs(logs, self.metrics, self._cluster) if self._in_verb else logs()
 
     @contextlib.contextmanager
     def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:

@@ -12,7 +12,7 @@ from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.reduction import Step
 from multigpu.cluster.rendezvous import barrier_sum
-from multigpu.private_api.keras import backing_variable
+from multigpu.private_api.variables import backing_variable
 
 
 class Part(NamedTuple):

@@ -16,13 +16,15 @@ from multigpu.parallel.overrides import Own, OwnProperty, Shared
 from multigpu.parallel.redirected_template import own_step, redirected_template
 from multigpu.parallel.step_scope import colocate_ops, eager_variables
 from multigpu.parallel.verb_errors import guarded
-from multigpu.private_api.keras import compile_arguments, output_names
-from multigpu.saving.template_facade import TemplateFacade, is_part, show_input
+from multigpu.private_api.hooks import AddsNoMask
+from multigpu.private_api.layers import compile_arguments, show_input
+from multigpu.replicas.outputs import output_names
+from multigpu.saving.template_facade import TemplateFacade, is_part
 from multigpu.weights.optimizer_slots import build_slots
 from multigpu.weights.overview import Overview, overview
 
 
-class ParallelModel(TemplateFacade, keras.Model):
+class ParallelModel(TemplateFacade, AddsNoMask, keras.Model):
     """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
 
     It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
@@ -47,7 +49,8 @@ class ParallelModel(TemplateFacade, keras.Model):
         self.plan = plan
         self.__dict__["_redirected"] = redirected_template(self, template)  # set so, Keras does not track it
         self.template = template
-        show_input(self, template)
+        if isinstance(template, keras.Sequential):
+            show_input(self, template)
         self.built = True
         self._spread = DataParallelCall(template, plan)
         self._num_calls = 0
@@ -105,9 +108,6 @@ class ParallelModel(TemplateFacade, keras.Model):
     def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
         """The mask of the outputs: the template's."""
         return self.template.compute_mask(*args, **kwargs)
-
-    def _set_mask_metadata(self, *_: Any) -> None:
-        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """Builds the template, which it is already."""
