@@ -8,8 +8,7 @@ import pytest
 
 import multigpu
 from multigpu import r_interface
-from multigpu.batches import array_source as array_batches
-from multigpu.batches import fit_arguments
+from multigpu.batches import array_source, fit_arguments
 from multigpu.batches.array_source import ArrayOwner, batches, take_rows
 
 
@@ -134,7 +133,7 @@ def test_small_arrays_are_left_to_keras(monkeypatch):
 
 @pytest.mark.parametrize("order", "CF")
 def test_cut_rows_are_c_ordered_and_cast(order, monkeypatch):
-    monkeypatch.setattr(array_batches, "CHUNK", 100)  # cut in several pieces
+    monkeypatch.setattr(array_source, "CHUNK", 100)  # cut in several pieces
     array = np.arange(60.0).reshape(10, 3, 2).copy(order)
     indices = np.array([7, 1, 1, 9])
     taken = take_rows(array, indices)
@@ -156,7 +155,7 @@ def test_released_rows_refer_to_no_array_once_cuts_under_way_have_ended(monkeypa
         go_on.wait()
         return array[indices]
 
-    monkeypatch.setattr(array_batches, "take_rows", slow)
+    monkeypatch.setattr(array_source, "take_rows", slow)
     rows = ArrayOwner([np.arange(3)])
     taken = []
     cutting = threading.Thread(target=lambda: taken.append(rows.take(np.array([0]))))
@@ -204,7 +203,7 @@ def test_a_parallel_model_cuts_large_arrays_too_and_has_the_numbers_of_one_devic
         cut.append(len(indices))
         return take_rows(array, indices)
 
-    monkeypatch.setattr(array_batches, "take_rows", spied)
+    monkeypatch.setattr(array_source, "take_rows", spied)
     results = []
     for parallel in (False, True):  # only the second cuts
         keras.utils.set_random_seed(1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.batches import main_thread_generator as fed_batches
+from multigpu.batches import main_thread_generator
 
 
 def model_of_one_layer():
@@ -48,7 +48,7 @@ def test_fit_from_a_function_equals_fit_from_a_generator(steps_per_execution):
     for model in (fed, plain):
         model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
     arguments = {"steps_per_epoch": 4, "epochs": 3, "verbose": 0, "shuffle": False}
-    history = fed_batches.fit(fed, source, **arguments).history
+    history = main_thread_generator.fit(fed, source, **arguments).history
     assert history == plain.fit(Source().as_generator(), **arguments).history
     assert_on_main_thread(source)
     assert source.calls == 12  # not one batch too many
@@ -57,7 +57,7 @@ def test_fit_from_a_function_equals_fit_from_a_generator(steps_per_execution):
 def test_validation_from_a_function_equals_that_of_a_generator():
     fed, plain, validation = model_of_one_layer(), model_of_one_layer(), Source(seed=2)
     arguments = {"steps_per_epoch": 2, "validation_steps": 3, "epochs": 1, "verbose": 0, "shuffle": False}
-    history = fed_batches.fit(fed, Source(), validation, **arguments).history
+    history = main_thread_generator.fit(fed, Source(), validation, **arguments).history
     reference = plain.fit(Source().as_generator(), validation_data=Source(seed=2).as_generator(), **arguments)
     assert history == reference.history
     assert_on_main_thread(validation)
@@ -65,7 +65,7 @@ def test_validation_from_a_function_equals_that_of_a_generator():
 
 def test_every_epoch_validates_on_the_next_batches():
     validation = Source(seed=2)
-    fed_batches.fit(
+    main_thread_generator.fit(
         model_of_one_layer(), Source(), validation, steps_per_epoch=2, validation_steps=3, epochs=4, verbose=0
     )
     assert validation.calls == 12
@@ -73,7 +73,7 @@ def test_every_epoch_validates_on_the_next_batches():
 
 
 def test_arrays_validate_a_fit_from_a_function():
-    history = fed_batches.fit(
+    history = main_thread_generator.fit(
         model_of_one_layer(), Source(), (np.ones((5, 4)), np.ones((5, 1))), steps_per_epoch=2, epochs=2, verbose=0
     )
     assert len(history.history["val_loss"]) == 2
@@ -82,8 +82,8 @@ def test_arrays_validate_a_fit_from_a_function():
 def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
     model, source = model_of_one_layer(), Source()
     x = Source()()[0]
-    assert fed_batches.evaluate(model, Source(), steps=1, verbose=0) == model.evaluate(x, x[:, :1], verbose=0)
-    predicted = fed_batches.predict(model, lambda: [source()[0]], steps=3, verbose=0)
+    assert main_thread_generator.evaluate(model, Source(), steps=1, verbose=0) == model.evaluate(x, x[:, :1], verbose=0)
+    predicted = main_thread_generator.predict(model, lambda: [source()[0]], steps=3, verbose=0)
     assert predicted.shape == (18, 1)
     np.testing.assert_array_equal(predicted[:6], model.predict(x, verbose=0))
     assert_on_main_thread(source)
@@ -91,8 +91,8 @@ def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
 
 def test_a_parallel_model_is_fed():
     parallel, source = multigpu.multi_gpu_model(model_of_one_layer(), gpus=4), Source()
-    history = fed_batches.fit(parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history
-    plain = fed_batches.fit(model_of_one_layer(), Source(), steps_per_epoch=3, epochs=2, verbose=0).history
+    history = main_thread_generator.fit(parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history
+    plain = main_thread_generator.fit(model_of_one_layer(), Source(), steps_per_epoch=3, epochs=2, verbose=0).history
     np.testing.assert_allclose(history["loss"], plain["loss"], rtol=1e-5)  # sums of slices round in another order
     assert_on_main_thread(source)
 
@@ -100,7 +100,7 @@ def test_a_parallel_model_is_fed():
 def test_a_function_that_ends_ends_training_with_keras_own_warning():
     source = Source(last=3)
     with pytest.warns(UserWarning, match="ran out of data"):
-        fed_batches.fit(model_of_one_layer(), source, steps_per_epoch=5, epochs=1, verbose=0)
+        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=5, epochs=1, verbose=0)
     assert source.calls == 4
 
 
@@ -113,7 +113,7 @@ def test_batches_may_differ_in_rows_and_in_length():
         length = next(lengths)
         return [np.ones((length, length, 2)), np.ones((length, 1))]
 
-    assert len(fed_batches.fit(model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
+    assert len(main_thread_generator.fit(model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
 
 
 def test_an_error_of_the_function_reaches_the_caller_as_it_is():
@@ -121,7 +121,7 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
         raise KeyError("no file")
 
     with pytest.raises(KeyError, match="no file"):
-        fed_batches.fit(model_of_one_layer(), source, steps_per_epoch=2, verbose=0)
+        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=2, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
 )
 def test_what_is_no_generator_of_batches_is_refused(source, arguments, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        fed_batches.fit(model_of_one_layer(), source, **arguments)
+        main_thread_generator.fit(model_of_one_layer(), source, **arguments)

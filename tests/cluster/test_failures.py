@@ -6,9 +6,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from multigpu.cluster import failures as lost
-from multigpu.cluster import peer_status
-from multigpu.cluster import rendezvous as absence
+from multigpu.cluster import failures, peer_status, rendezvous
 from multigpu.cluster.config import Cluster
 
 CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_seconds=60.0)
@@ -17,7 +15,7 @@ CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_se
 @pytest.fixture
 def asked():
     """What this worker tells of itself."""
-    return lambda: peer_status.absence(absence.state_of(absence.record()).numpy(), seconds=-1)
+    return lambda: peer_status.absence(rendezvous.state_of(rendezvous.record()).numpy(), seconds=-1)
 
 
 @pytest.fixture
@@ -26,23 +24,23 @@ def later(monkeypatch):
     return lambda seconds: monkeypatch.setattr(tf, "timestamp", lambda: clock() + now + seconds - time.time())
 
 
-def met(during=lambda: None):
-    """A meeting of one worker, in which something happens."""
+def met_at_barrier(during=lambda: None):
+    """A barrier of one worker, in which something happens."""
 
     def summed(x):
         during()
         return 2 * x
 
-    return absence.barrier_sum(tf.constant(3.0), summed)
+    return rendezvous.barrier_sum(tf.constant(3.0), summed)
 
 
-def test_seconds_count_from_the_last_meeting(asked, later):
-    assert met() == 6
-    assert absence.seconds_waiting() == 0
+def test_seconds_count_from_the_last_barrier(asked, later):
+    assert met_at_barrier() == 6
+    assert rendezvous.seconds_waiting() == 0
     later(70)
     assert asked() == "does something else, for 70 seconds now"
     later(5)
-    with absence.within_step():
+    with rendezvous.within_step():
         assert asked() == "waits for its data, or is in the midst of a step, for 5 seconds now"
     assert asked() == "does something else, for 5 seconds now"
 
@@ -51,17 +49,17 @@ def test_who_waits_for_the_others_is_not_absent(asked, later):
     def during():
         later(70)
         assert asked() == ""
-        assert absence.seconds_waiting() == pytest.approx(70, abs=1)
+        assert rendezvous.seconds_waiting() == pytest.approx(70, abs=1)
 
-    met(during)
-    assert absence.seconds_waiting() == 0
+    met_at_barrier(during)
+    assert rendezvous.seconds_waiting() == 0
 
 
-def test_a_meeting_in_a_function_begins_when_its_input_is_known():
+def test_a_barrier_in_a_function_begins_when_its_input_is_known():
     waited = []
 
     def note():
-        waited.append(absence.seconds_waiting())
+        waited.append(rendezvous.seconds_waiting())
         return 1.0
 
     def slow():
@@ -73,10 +71,10 @@ def test_a_meeting_in_a_function_begins_when_its_input_is_known():
 
     @tf.function
     def step():
-        return absence.barrier_sum(tf.py_function(slow, [], tf.float32), summed)
+        return rendezvous.barrier_sum(tf.py_function(slow, [], tf.float32), summed)
 
     assert step() == 4
-    assert absence.seconds_waiting() == 0
+    assert rendezvous.seconds_waiting() == 0
     assert 0 < waited[0] < 0.4
 
 
@@ -88,10 +86,10 @@ def worker():
 
     def record(waits, seconds, within):
         with tf.Graph().as_default(), tf.device(f"{task}/device:CPU:0"):
-            meeting, within_step = absence.handles_by_name()
+            barrier, within_step = rendezvous.handles_by_name()
             since = tf.timestamp() - seconds
             writes = (
-                tf.raw_ops.AssignVariableOp(resource=meeting, value=tf.stack([tf.constant(waits, tf.float64), since])),
+                tf.raw_ops.AssignVariableOp(resource=barrier, value=tf.stack([tf.constant(waits, tf.float64), since])),
                 tf.raw_ops.AssignVariableOp(resource=within_step, value=tf.constant(within, tf.float64)),
             )
             with tf.compat.v1.Session(server.target) as session:
@@ -108,7 +106,7 @@ def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, late
         later(70)
         assert peer_status.absent(cluster, seconds=30) == {1: "has made no parallel model yet"}
 
-    met(during)
+    met_at_barrier(during)
     record(0.0, 40.0, 0.0)
     assert peer_status.absent(cluster, seconds=30) == {1: "does something else, for 40 seconds now"}
     assert peer_status.absent(cluster, seconds=50) == {}
@@ -131,8 +129,8 @@ def test_nothing_is_known_of_a_worker_that_does_not_answer(monkeypatch):
 def test_telling_takes_no_thread_and_no_port():
     """As it did: TensorFlow itself answers, on the port where it listens for the cluster."""
     before = threading.enumerate()
-    absence.record()
-    assert met() == 6
+    rendezvous.record()
+    assert met_at_barrier() == 6
     assert threading.enumerate() == before
 
 
@@ -146,28 +144,28 @@ def test_telling_takes_no_thread_and_no_port():
 def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(monkeypatch, size, expected):
     cluster = Cluster(("task",) * size, tuple(f"b:{n}" for n in range(size)), 0, arrive_seconds=60.0)
     monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
-    monkeypatch.setattr(lost, "_is_lost", lambda *_: False)
+    monkeypatch.setattr(failures, "_is_lost", lambda *_: False)
     error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
-    with pytest.raises(lost.WorkerLostError, match=expected), lost.named(cluster):
+    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(cluster):
         raise error
 
 
 def wait_in_vain(later):
-    """A meeting that another worker ends, after a minute."""
+    """A barrier that another worker ends, after a minute."""
 
     def during():
         later(60)
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted")
 
-    met(during)
+    met_at_barrier(during)
 
 
 def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeypatch, later):
     monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
-    monkeypatch.setattr(lost, "_is_lost", lambda *_: True)
+    monkeypatch.setattr(failures, "_is_lost", lambda *_: True)
 
     expected = "Received: no answer from worker 1 at localhost:2223\\. Restart"
-    with pytest.raises(lost.WorkerLostError, match=expected), lost.named(CLUSTER):
+    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(CLUSTER):
         wait_in_vain(later)
 
 
@@ -175,8 +173,8 @@ def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
     """Another one was the first to end, and does not answer any more; of the late one nothing is known."""
     cluster = Cluster(("task",) * 3, tuple(f"b:{n}" for n in range(3)), 0, arrive_seconds=60.0)
     monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
-    monkeypatch.setattr(lost, "_is_lost", lambda number, _: number == 1)
+    monkeypatch.setattr(failures, "_is_lost", lambda number, _: number == 1)
 
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"
-    with pytest.raises(lost.WorkerLostError, match=expected), lost.named(cluster):
+    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(cluster):
         wait_in_vain(later)

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 import multigpu
-from multigpu.embedded_r import RError, run, session
-from multigpu.embedded_r import requirements as missing
+from multigpu.embedded_r import RError, requirements, run, session
 
 
 @pytest.fixture
@@ -83,13 +82,13 @@ def test_an_rpy2_that_does_not_fit_r(machine, monkeypatch):
 )
 def test_packages_of_r(reticulate, multigpu, message):
     with pytest.raises(ImportError) as refused:
-        missing.check_packages(reticulate, multigpu, "0.1.0", "/r")
+        requirements.check_packages(reticulate, multigpu, "0.1.0", "/r")
     assert str(refused.value).startswith(message)
 
 
 def test_packages_of_r_that_will_do():
     for reticulate in ("1.28", "1.41.0", "1.46.0.9000", "2.0"):
-        missing.check_packages(reticulate, "0.1.0", "0.1.0", "/r")
+        requirements.check_packages(reticulate, "0.1.0", "0.1.0", "/r")
 
 
 class StandIn:
@@ -108,7 +107,7 @@ class StandIn:
 
 def test_an_r_package_that_does_not_load(monkeypatch):
     versions = f"1.41\n{multigpu.__version__}\n/library"
-    monkeypatch.setattr(missing, "check_r_and_rpy2", lambda: None)
+    monkeypatch.setattr(requirements, "check_r_and_rpy2", lambda: None)
     monkeypatch.setattr(session, "_bare_r", lambda: StandIn(versions, None))
     with pytest.raises(RError, match=r"^The R package multigpu does not load; what R printed tells why\.$"):
         session.started_r.__wrapped__()

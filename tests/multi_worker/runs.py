@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -18,8 +19,9 @@ from equality import dense_model, random_rows
 
 import multigpu
 from multigpu import multi_gpu_model
-from multigpu.batches import main_thread_generator as fed_batches
+from multigpu.batches import main_thread_generator
 from multigpu.cluster.config import Cluster
+from multigpu.multi_worker import handshake
 from multigpu.multi_worker.auto_shard import sharded
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
@@ -33,7 +35,7 @@ def number() -> int:
 
 def all_runs(files: str) -> dict[str, Any]:
     """The results of every function below, by name."""
-    runs = (datasets, own_data, callbacks, loop, own_step, noise, start, weights_alike, settings_apart)
+    runs = (datasets, own_data, callbacks, loop, own_step, noise, unlike, weights_alike, settings_apart)
     return {run.__name__: run(files) if run is datasets else run() for run in runs}
 
 
@@ -47,7 +49,7 @@ def trained(x: Any, y: Any = None, parallel: bool = True, **fit: Any) -> dict[st
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
-        call = functools.partial(fed_batches.fit, model) if callable(x) else model.fit
+        call = functools.partial(main_thread_generator.fit, model) if callable(x) else model.fit
         history = call(x, y=y, verbose=0, shuffle=shuffle, **fit)
     return {"history": history.history, "weights": template.get_weights(), "steps": int(model.optimizer.iterations)}
 
@@ -91,7 +93,7 @@ def datasets(files: str, parallel: bool = True) -> dict[str, Any]:
             X, (Y[:, :1] > 0).astype("int32"), class_weight={0: 1.0, 1: 3.0}, batch_size=8, parallel=parallel
         ),
     }
-    shared = in_files(files) if parallel else given_in_turn(joint_of_files(files))
+    shared = in_files(files) if parallel else given_in_turn(global_batches_of_files(files))
     return {**in_both, "files": trained(shared, epochs=2, parallel=parallel)}
 
 
@@ -126,13 +128,13 @@ def own_data() -> dict[str, Any]:
     }
 
 
-def joint_of_own_data() -> list[tuple[np.ndarray, np.ndarray]]:
-    """The joint batches of `own_data`."""
+def global_batches_of_own_data() -> list[tuple[np.ndarray, np.ndarray]]:
+    """The global batches of `own_data`."""
     return _joined([batches_between(*share) for share in SHARES])
 
 
-def joint_of_files(folder: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The joint batches of `in_files`, as TensorFlow's auto-shard deals them to two workers."""
+def global_batches_of_files(folder: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The global batches of `in_files`, as TensorFlow's auto-shard deals them to two workers."""
     workers = [Cluster(("a", "b"), ("a", "b"), number) for number in range(2)]
     return _joined([[part.data for part in sharded(in_files(folder), worker)] for worker in workers])
 
@@ -258,7 +260,7 @@ def resumable(
     return template.get_weights()
 
 
-# Loops, noise, start --------------------------------------------------------------------------------------------------
+# Loops, noise, handshake ----------------------------------------------------------------------------------------------
 
 
 def loop(parallel: bool = True, late: float = 0.0) -> list[np.ndarray]:
@@ -313,7 +315,7 @@ def own_step() -> dict[str, list[float]]:
 
 
 def noise() -> dict[str, Any]:
-    """Dropout, and a state that is not of the joint batch: what workers agree on, and what they do not."""
+    """Dropout, and a state that is not of the global batch: what workers agree on, and what they do not."""
     keras.utils.set_random_seed(0)
     template = keras.Sequential([keras.Input((100,)), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()])
     model = multi_gpu_model(template, gpus=1)
@@ -321,7 +323,7 @@ def noise() -> dict[str, Any]:
     return {"zeros": (outputs < 0).tolist(), "variables": [np.asarray(v) for v in template.variables]}
 
 
-def start() -> dict[str, str]:
+def unlike() -> dict[str, str]:
     """The errors where workers have different models, versions or arrays, or data of unknown length."""
     wide = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
     model = multi_gpu_model(dense_model(), gpus=1)
@@ -334,9 +336,8 @@ def start() -> dict[str, str]:
     }
     nothing_on_one = dataset().take(2 - 2 * number()).with_options(_own())
     messages["nothing"] = error_of(lambda: model.fit(nothing_on_one, shuffle=False))
-    version, multigpu.__version__ = multigpu.__version__, f"0.{number()}"
-    messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
-    multigpu.__version__ = version
+    with mock.patch.object(handshake, "__version__", f"0.{number()}"):
+        messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
     return messages
 
 

@@ -1,4 +1,4 @@
-"""Data, callbacks and loops on several workers: joint batches, joint decisions, one start."""
+"""Data, callbacks and loops on several workers: global batches, common decisions, one handshake."""
 
 import re
 
@@ -37,13 +37,13 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize("kind", ["known length", "unknown length", "steps_per_epoch", "class weights", "files"])
-def test_data_that_all_have_make_the_joint_batches_of_one_device(workers, one_device, kind):
+def test_data_that_all_have_make_the_global_batches_of_one_device(workers, one_device, kind):
     for worker in workers:
         assert_same(worker["datasets"][kind], one_device[kind])
 
 
 def test_of_files_each_worker_reads_other_rows_and_all_together_every_row_once(files):
-    batches = runs.joint_of_files(files)
+    batches = runs.global_batches_of_files(files)
     assert len(batches) == 4
     rows = np.concatenate([x for x, _ in batches])
     np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(runs.X, axis=0), rtol=1e-6)
@@ -51,7 +51,7 @@ def test_of_files_each_worker_reads_other_rows_and_all_together_every_row_once(f
 
 @pytest.mark.parametrize("kind", ["a dataset", "a dataset of unknown length", "a generator", "a PyDataset"])
 def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(workers, kind):
-    data = runs.given_in_turn(runs.joint_of_own_data())
+    data = runs.given_in_turn(runs.global_batches_of_own_data())
     expected = runs.trained(data, epochs=1 if kind == "a generator" else 2, parallel=False)
     for worker in workers:
         assert_same(worker["own_data"][kind], expected)
@@ -59,13 +59,13 @@ def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(worker
 
 
 def test_functions_that_give_batches_such_as_those_of_r_are_each_workers_own(workers):
-    data = runs.given_in_turn(runs.joint_of_own_data()[:2])
+    data = runs.given_in_turn(runs.global_batches_of_own_data()[:2])
     expected = runs.trained(data, epochs=1, parallel=False)
     for worker in workers:
         assert_same(worker["own_data"]["a function"], expected)
 
 
-def test_callbacks_decide_alike_by_joint_logs(workers):
+def test_callbacks_decide_alike_by_aggregated_logs(workers):
     first, second = (worker["callbacks"]["monitored"] for worker in workers)
     assert first["history"] == second["history"]
     assert len(first["history"]["loss"]) == 4  # of 9: stopped early
@@ -115,7 +115,7 @@ MESSAGES = {
 @pytest.mark.parametrize("kind", MESSAGES)
 def test_what_differs_is_refused_on_all_workers_by_name(workers, kind):
     for worker in workers:
-        assert re.search(MESSAGES[kind], worker["start"][kind], re.DOTALL), worker["start"][kind]
+        assert re.search(MESSAGES[kind], worker["unlike"][kind], re.DOTALL), worker["unlike"][kind]
 
 
 def test_all_begin_with_the_chiefs_weights_and_deal_rows_alike(workers):

@@ -1,4 +1,4 @@
-"""Several workers, each with its own devices, have the numbers of one device on the joint batches."""
+"""Several workers, each with its own devices, have the numbers of one device on the global batches."""
 
 import functools
 import os

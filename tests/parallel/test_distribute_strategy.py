@@ -1,4 +1,4 @@
-"""Code written for MirroredStrategy is led to the parallel model, and the two are kept apart."""
+"""Errors lead code for MirroredStrategy to the parallel model, and the two are kept apart."""
 
 from pathlib import Path
 

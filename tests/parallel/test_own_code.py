@@ -249,7 +249,7 @@ def test_a_train_function_of_the_classs_own():
     assert parallel.template.train_function is None
 
 
-def test_the_template_alone_is_not_led():
+def test_the_calls_of_the_template_alone_are_not_redirected():
     parallel = multi_gpu_model(built(OwnTape), gpus=2)
     parallel.fit(X, Y, epochs=1)
     calls = parallel._num_calls

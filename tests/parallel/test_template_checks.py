@@ -1,4 +1,4 @@
-"""What cannot be honoured is refused before training, naming what was expected, what was received and what to do."""
+"""Unsupported models raise `ValueError` before training: what was expected, what was received, what to do."""
 
 import keras
 import numpy as np

@@ -125,10 +125,10 @@ def test_what_cannot_be_measured_is_refused(parallel):
     assert refusal(dense_model(), X, Y) == (
         "Expected `parallel` to be a parallel model. Received: Sequential. Make one with `multi_gpu_model(model)`."
     )
-    joint = multi_gpu_model(dense_model(), gpus=2)
-    joint.plan = dataclasses.replace(joint.plan, cluster=Cluster(("a", "b"), ("a:1", "b:1"), 0))
-    assert refusal(joint, X, Y) == (
-        f"Expected a parallel model of one machine. Received: {joint.name!r}, which 2 workers train together. Measure "
+    of_two = multi_gpu_model(dense_model(), gpus=2)
+    of_two.plan = dataclasses.replace(of_two.plan, cluster=Cluster(("a", "b"), ("a:1", "b:1"), 0))
+    assert refusal(of_two, X, Y) == (
+        f"Expected a parallel model of one machine. Received: {of_two.name!r}, which 2 workers train together. Measure "
         "it without TF_CONFIG, on one of them."
     )
     uncompiled = multi_gpu_model(dense_model(), gpus=2)

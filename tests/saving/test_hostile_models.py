@@ -1,4 +1,4 @@
-"""Configurations of strangers: what they name is a part of a model, ends in limits, or is refused with the file's name.
+"""Untrusted configurations: what they name is a part of a model, ends in limits, or is refused with the file's name.
 
 What is looked up is looked up in this process, so that what it would do can be seen; limits are those of processes.
 """
@@ -18,7 +18,7 @@ from keras.src import api_export
 from keras.src.saving import object_registration, serialization_lib
 
 from multigpu import clean_parallel_hdf5, load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
-from multigpu.saving import sandboxed_copy as checked_copy
+from multigpu.saving import sandboxed_copy
 from multigpu.saving.allowed_objects import CodeInFile
 from multigpu.saving.build_model import build, is_deeper_than
 from multigpu.saving.sandboxed_build import Trial
@@ -293,7 +293,7 @@ def test_a_trial_takes_the_real_way_too(good):
 LIMITED = """
 import importlib.util, json, resource, sys
 import h5py
-spec = importlib.util.spec_from_file_location("checked_copy", sys.argv[1])
+spec = importlib.util.spec_from_file_location("sandboxed_copy", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 with open("/proc/self/statm") as file:
@@ -306,7 +306,7 @@ sys.exit(module.main(**json.loads(sys.argv[2])))
 def test_a_hard_limit_of_memory_that_is_lower_than_ours_stays(good, tmp_path):
     order = {"source": str(good), "target": str(tmp_path / "copy.h5"), "budget": 320 << 20, "path": sys.path}
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, checked_copy.__file__, json.dumps(order)], capture_output=True, check=False
+        [sys.executable, "-c", LIMITED, sandboxed_copy.__file__, json.dumps(order)], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"{}\n", b"")
     assert (tmp_path / "copy.h5").exists()

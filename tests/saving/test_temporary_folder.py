@@ -9,14 +9,14 @@ from pathlib import Path
 import h5py
 import pytest
 
-from multigpu.saving import temporary_folder as beside
+from multigpu.saving import temporary_folder
 from multigpu.saving.atomic_write import atomic_write
 from multigpu.saving.temporary_folder import folder_beside
 
-BESIDE = f"""
+ALONE = f"""
 import importlib.util, os, sys
 from pathlib import Path
-spec = importlib.util.spec_from_file_location("beside", {beside.__file__!r})  # alone, without TensorFlow
+spec = importlib.util.spec_from_file_location("temporary_folder", {temporary_folder.__file__!r})  # no TensorFlow
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 target = Path("model.h5")
@@ -38,7 +38,7 @@ for number in range(300):
 
 def start(code, folder):
     return subprocess.Popen(
-        [sys.executable, "-c", BESIDE + code],
+        [sys.executable, "-c", ALONE + code],
         cwd=folder,
         text=True,
         stdin=subprocess.PIPE,
@@ -87,7 +87,7 @@ def test_a_save_inside_of_a_save_does_not_take_it_for_a_leftover(tmp_path):
 
 @pytest.mark.parametrize("files", [[], ["file.h5"], ["lock"], ["file.h5", "lock"]])
 def test_a_save_killed_at_any_moment_is_taken_away(files, tmp_path):
-    left = tmp_path / f"{beside._prefix()}0123456789abcdef"
+    left = tmp_path / f"{temporary_folder._prefix()}0123456789abcdef"
     left.mkdir()
     for name in files:
         (left / name).touch()
@@ -97,18 +97,18 @@ def test_a_save_killed_at_any_moment_is_taken_away(files, tmp_path):
 
 def test_folders_of_other_machines_and_other_things_are_left_alone(tmp_path):
     (tmp_path / ".saving-another.machine-0123456789abcdef").mkdir()
-    (tmp_path / f"{beside._prefix()}file").touch()
+    (tmp_path / f"{temporary_folder._prefix()}file").touch()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").touch()
-    (tmp_path / f"{beside._prefix()}link").symlink_to(elsewhere)
+    (tmp_path / f"{temporary_folder._prefix()}link").symlink_to(elsewhere)
     save(tmp_path)
     assert beginnings(tmp_path) == [".saving-"] * 3 + ["elsewher", "model.h5"]
     assert (elsewhere / "precious").exists()
 
 
 def test_folders_of_other_users_are_left_alone(tmp_path, monkeypatch):
-    left = tmp_path / f"{beside._prefix()}0123456789abcdef"
+    left = tmp_path / f"{temporary_folder._prefix()}0123456789abcdef"
     left.mkdir()
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
@@ -118,7 +118,7 @@ def test_folders_of_other_users_are_left_alone(tmp_path, monkeypatch):
 
 def test_a_save_whose_folder_is_taken_for_a_leftover_before_it_is_locked_makes_another(tmp_path, monkeypatch):
     """Between making a folder, opening its lock and locking it, another process may come."""
-    made, lock, open_lock = [], beside.fcntl.flock, beside._open_lock
+    made, lock, open_lock = [], temporary_folder.fcntl.flock, temporary_folder._open_lock
 
     def taken_before_it_is_opened(folder):
         made.append(folder)
@@ -128,11 +128,11 @@ def test_a_save_whose_folder_is_taken_for_a_leftover_before_it_is_locked_makes_a
 
     def taken_before_it_is_locked(descriptor, how):
         if len(made) == 2:
-            beside.shutil.rmtree(made[1])
+            temporary_folder.shutil.rmtree(made[1])
         lock(descriptor, how)
 
-    monkeypatch.setattr(beside, "_open_lock", taken_before_it_is_opened)
-    monkeypatch.setattr(beside.fcntl, "flock", taken_before_it_is_locked)
+    monkeypatch.setattr(temporary_folder, "_open_lock", taken_before_it_is_opened)
+    monkeypatch.setattr(temporary_folder.fcntl, "flock", taken_before_it_is_locked)
     with folder_beside(tmp_path / "model.h5") as folder:
         (folder / "file").touch()
     assert len(set(made)) == 3
@@ -143,9 +143,9 @@ def test_where_nothing_can_be_locked_files_are_written_and_nothing_is_taken_away
     def refuse(descriptor, how):
         raise OSError("No locks available")
 
-    left = tmp_path / f"{beside._prefix()}0123456789abcdef"
+    left = tmp_path / f"{temporary_folder._prefix()}0123456789abcdef"
     left.mkdir()
-    monkeypatch.setattr(beside.fcntl, "flock", refuse)
+    monkeypatch.setattr(temporary_folder.fcntl, "flock", refuse)
     save(tmp_path)
     assert (tmp_path / "model.h5").read_text() == "new"
     assert left.exists()

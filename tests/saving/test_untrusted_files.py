@@ -1,4 +1,4 @@
-"""Files of strangers end in a named error, quickly and with little memory, and run no code."""
+"""Untrusted files end in a named error, quickly and with little memory, and run no code."""
 
 import json
 import os
@@ -14,8 +14,7 @@ from equality import dense_net
 from keras2_files import OLD
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5, save_model_weights_hdf5
-from multigpu.saving import load_weights as loading
-from multigpu.saving import untrusted_hdf5 as untrusted
+from multigpu.saving import load_weights, untrusted_hdf5
 from multigpu.saving.untrusted_hdf5 import UntrustedFileError, opened
 
 
@@ -214,8 +213,8 @@ def test_a_file_that_needs_other_filters_is_refused(forked, tmp_path):
 def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, monkeypatch):
     model = dense_net()
     model.save(tmp_path / "m.keras")
-    monkeypatch.setattr(loading, "MAX_UNFOLDING", 0)
-    monkeypatch.setattr(loading, "SPARE_BYTES", 0)
+    monkeypatch.setattr(load_weights, "MAX_UNFOLDING", 0)
+    monkeypatch.setattr(load_weights, "SPARE_BYTES", 0)
     with pytest.raises(UntrustedFileError, match="a zip archive that unfolds to many times its size"):
         load_model_weights_hdf5(model, tmp_path / "m.keras")
 
@@ -366,4 +365,4 @@ def test_the_copy_holds_what_the_file_does_and_is_gone_afterwards(tmp_path):
                 np.testing.assert_array_equal(copy[name], file[name])
                 assert copy[name].dtype == file[name].dtype
     assert not os.path.exists(os.path.dirname(place))
-    assert untrusted.MAX_UNFOLDING == 10
+    assert untrusted_hdf5.MAX_UNFOLDING == 10

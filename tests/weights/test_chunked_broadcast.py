@@ -8,7 +8,7 @@ from equality import assert_same_training
 from executed_graphs import executed
 
 from multigpu import multi_gpu_model
-from multigpu.weights import chunked_broadcast as relay
+from multigpu.weights import chunked_broadcast
 from multigpu.weights.buckets import Bucket, Types
 from multigpu.weights.chunked_broadcast import cut, is_relayed, join, transfers_of
 
@@ -38,7 +38,7 @@ def test_join_undoes_cut_and_pieces_differ_by_one_at_most(shape, num_pieces):
         ([10], 8, [False]),  # not worth it
     ],
 )
-def test_only_what_is_far_larger_than_a_share_is_relayed(megabytes, num_replicas, expected):
+def test_only_what_is_far_larger_than_a_share_is_cut(megabytes, num_replicas, expected):
     buckets = [bucket_of(size * 1_000_000 // 4) for size in megabytes]
     assert [is_relayed(bucket, buckets, num_replicas) for bucket in buckets] == expected
 
@@ -55,7 +55,7 @@ def test_in_pieces_no_link_carries_a_weight_more_than_twice(owner):
 
 @pytest.fixture
 def everything_is_worth_cutting(monkeypatch):
-    monkeypatch.setattr(relay, "WORTH_CUTTING", 0)
+    monkeypatch.setattr(chunked_broadcast, "WORTH_CUTTING", 0)
 
 
 def lopsided_net() -> keras.Model:

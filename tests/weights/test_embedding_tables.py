@@ -8,7 +8,7 @@ from executed_graphs import executed, makers_of, sent_tensors
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.weights import embedding_tables as tables
+from multigpu.weights import embedding_tables
 from multigpu.weights.place_locate import locate
 
 X, Y = random_ids(21, 6, below=9), random_rows(21, 2, seed=1)
@@ -16,7 +16,7 @@ X, Y = random_ids(21, 6, below=9), random_rows(21, 2, seed=1)
 
 @pytest.fixture(autouse=True)
 def every_table_is_large(monkeypatch):
-    monkeypatch.setattr(tables, "BUCKET_BYTES", 1)
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1)
 
 
 class Tied(layers.Layer):
@@ -128,7 +128,7 @@ SENT = [keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.Adagrad]
 
 @pytest.mark.parametrize(("kind", "is_sent"), [*((k, False) for k in OPTIMIZERS), *((k, True) for k in SENT)])
 def test_every_optimizer_updates_a_table_on_two_devices_as_on_one(kind, is_sent, monkeypatch):
-    monkeypatch.setattr(tables, "BUCKET_BYTES", 1 << 20 if is_sent else 1)
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1 << 20 if is_sent else 1)
     templates = []
 
     def build():
@@ -186,8 +186,8 @@ def test_rows_are_looked_up_and_updated_by_the_owner_alone():
 
 
 def test_a_small_table_is_sent_as_the_other_weights_are(monkeypatch):
-    monkeypatch.setattr(tables, "BUCKET_BYTES", 1 << 20)
-    assert tables.Tables(one_table().layers).layers == []
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1 << 20)
+    assert embedding_tables.Tables(one_table().layers).layers == []
 
 
 def test_negative_ids_mean_what_they_mean_to_keras():

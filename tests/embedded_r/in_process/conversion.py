@@ -191,7 +191,7 @@ def test_what_fit_returns_in_r_is_a_history_of_keras_in_python():
 # Functions and other values -------------------------------------------------------------------------------------------
 
 
-def test_plain_values_cross():
+def test_plain_values_are_converted():
     values = (None, True, 3, 2.5, "text", "Grüße", ["a", "b"], {"a": 1, "b": {"c": [None, "d"]}}, [])
     for value in values:
         assert call("identity", value) == value

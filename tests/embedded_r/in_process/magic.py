@@ -48,7 +48,7 @@ def test_a_cell_trains_and_gives_a_history_of_keras(shell):
     assert frame["rows"] == 4
 
 
-def test_arrays_cross_as_in_run(shell):
+def test_arrays_are_converted_as_in_run(shell):
     x = random_rows(4, 3)
     names = cell(shell, "-i x -o first,second", "first <- x * 2; second <- first", x=x)
     np.testing.assert_allclose(names["first"], x * 2, rtol=1e-6)
@@ -56,7 +56,7 @@ def test_arrays_cross_as_in_run(shell):
     assert np.shares_memory(names["first"], names["second"])
 
 
-def test_functions_and_plain_values_cross(shell):
+def test_functions_and_plain_values_are_converted(shell):
     code = "g <- function(x) f(x) + 1; n <- g(1); text <- 'a'; none <- NULL; l <- list(a = 1, b = list(TRUE))"
     names = cell(shell, "-i f -o g,n,l,text,none", code, f=lambda x: x * 10)
     assert (names["text"], names["none"]) == ("a", None)
