@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from multigpu.devices import gpu_table
 from multigpu.devices.gpu_table import GpuTable, seen_devices, why_no_gpu
+from multigpu.private_api import runtime
 
 
 def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):
@@ -16,12 +17,12 @@ def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):
 
     monkeypatch.setattr(gpu_table, "available_gpus", lambda: ["GPU:0"])
     monkeypatch.setattr(gpu_table, "physical_of", lambda name: Physical)
-    monkeypatch.setattr(gpu_table.device_lib, "list_local_devices", lambda: [Limited])
+    monkeypatch.setattr(runtime.device_lib, "list_local_devices", lambda: [Limited])
     experimental = tf.config.experimental
     monkeypatch.setattr(experimental, "get_device_details", lambda device: {"device_name": "NVIDIA Some"})
     monkeypatch.setattr(experimental, "get_memory_info", lambda name: {"current": 1e9})
     assert str(gpu_table.device_table()).splitlines()[1] == (" 0  GPU:0  GPU:0, NVIDIA Some   8,000.00 MB  7,000.00 MB")
-    monkeypatch.setattr(gpu_table, "has_started", lambda: False)
+    monkeypatch.setattr(gpu_table, "devices_are_fixed", lambda: False)
     assert gpu_table.device_table()[0].memory_total is None
 
 
