@@ -1,8 +1,12 @@
 """What Keras keeps of layers and models without a public way to it."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
+
+from multigpu.private_api.replaced import replaced
 
 
 def sublayers(model: keras.Layer) -> list[keras.Layer]:
@@ -42,6 +46,11 @@ def wants_jit(model: keras.Layer) -> bool:
 def show_input(model: keras.Model, sequential: keras.Sequential) -> None:
     """Puts the input of a Sequential first in another model's list of layers: `clone_model()` looks for it there."""
     model._layers.insert(0, sequential._layers[0])
+
+
+def moments_from(layer: keras.layers.BatchNormalization, moments: Callable[..., Any]) -> AbstractContextManager[None]:
+    """While it lasts, the layer asks `moments` for mean and variance: it has no seam before its use of them."""
+    return replaced(layer, "_moments", moments)
 
 
 def epoch_of_backup(model: keras.Model) -> int:

@@ -31,6 +31,11 @@ def config() -> Any:
     return context.context().config
 
 
+def settings_of(session: Any) -> Any:
+    """The settings with which a session of TensorFlow 1 was made; None of anything else."""
+    return getattr(session, "_config", None)
+
+
 def listen(server: Any, leader: str, task: str) -> None:
     """Has TensorFlow listen as one task of a cluster when it starts.
 

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.replaced import replaced
+from multigpu.private_api.layers import moments_from
 
 
 class SyncBatchNorm:
@@ -37,8 +37,7 @@ class SyncBatchNorm:
             for position, layer in enumerate(self.layers):
                 summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
                 counts = tf.minimum(kept, workers.counted)  # 1 or 0
-                # Keras has no public seam between a layer's statistics and its use of them.
-                stack.enter_context(replaced(layer, "_moments", _Moments(layer, summed, counts)))
+                stack.enter_context(moments_from(layer, _Moments(layer, summed, counts)))
             yield
 
 
