@@ -85,7 +85,7 @@ def test_this_process_has_joined_no_cluster():
 def test_join_cluster_asks_tf_config_slurm_or_mpi(monkeypatch, environ, number):
     listening = []
     set_variables(monkeypatch, environ)
-    monkeypatch.setattr(join, "_started", lambda: False)
+    monkeypatch.setattr(join, "has_started", lambda: False)
     monkeypatch.setattr(join, "_listen", listening.append)
     multigpu.join_cluster()
     assert [cluster.number for cluster in listening] == [number]

@@ -85,8 +85,8 @@ answer = {"untouched": before == state() and names == {name for name in sys.modu
 multigpu.simulate_gpus(2)
 multigpu.restore_old_names()
 changed = state()
-from multigpu.devices.gpu_table import has_started
-answer["started"] = has_started()
+from multigpu.private_api.runtime import devices_are_fixed
+answer["started"] = devices_are_fixed()
 multigpu.restore_old_names()
 answer["twice"] = changed == state()
 """

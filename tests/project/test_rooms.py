@@ -6,13 +6,12 @@ ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 OF_NO_ROOM = {"exactness", "project", "gpu", "testthat"}  # of the whole package, of this repository, of R
 SHARED = {"support", "fixtures"}
-TESTED_BY_THE_OTHERS = {"private_api"}
 ROOMS = {file.parent.name for file in (ROOT / "python" / "multigpu").glob("*/__init__.py")}
 
 
 def test_each_folder_with_tests_is_a_room_and_each_room_has_one():
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/*.py")} - SHARED
-    assert folders - OF_NO_ROOM == ROOMS - TESTED_BY_THE_OTHERS
+    assert folders - OF_NO_ROOM == ROOMS
 
 
 def test_every_test_is_in_a_folder_of_its_own_room():
