@@ -16,6 +16,7 @@ test: lint types pytest r
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(READY)
 	$(BIN)/mypy

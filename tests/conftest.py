@@ -1,7 +1,7 @@
 """Eight devices for every test, set up before TensorFlow starts: logical CPU devices, which every machine has.
 
 With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests that name no device by itself
-(`bench/gpu_check.py` lists them).
+(`tests/gpu/gpu_check.py` lists them).
 """
 
 import os

@@ -1,0 +1,159 @@
+"""A function that gives batches is called on the main thread alone, and trains as a Python generator does."""
+
+import re
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+import multigpu
+from multigpu.batches import main_thread_generator
+
+
+def model_of_one_layer():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+class Source:
+    """A function that returns the next batch, and notes which threads call it."""
+
+    def __init__(self, last=None, seed=0):
+        self.rng, self.threads, self.calls, self.last = np.random.default_rng(seed), set(), 0, last
+
+    def __call__(self):
+        self.threads.add(threading.current_thread())
+        self.calls += 1
+        if self.last is not None and self.calls > self.last:
+            return None
+        x = np.asfortranarray(self.rng.normal(size=(6, 4)))
+        return [x, x[:, :1]]
+
+    def as_generator(self):
+        while True:
+            x, y = self()
+            yield x.astype("float32"), y.astype("float32")
+
+
+def assert_on_main_thread(source):
+    assert source.threads == {threading.main_thread()}
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_fit_from_a_function_equals_fit_from_a_generator(steps_per_execution):
+    fed, plain, source = model_of_one_layer(), model_of_one_layer(), Source()
+    for model in (fed, plain):
+        model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    arguments = {"steps_per_epoch": 4, "epochs": 3, "verbose": 0, "shuffle": False}
+    history = main_thread_generator.fit(fed, source, **arguments).history
+    assert history == plain.fit(Source().as_generator(), **arguments).history
+    assert_on_main_thread(source)
+    assert source.calls == 12  # not one batch too many
+
+
+def test_validation_from_a_function_equals_that_of_a_generator():
+    fed, plain, validation = model_of_one_layer(), model_of_one_layer(), Source(seed=2)
+    arguments = {"steps_per_epoch": 2, "validation_steps": 3, "epochs": 1, "verbose": 0, "shuffle": False}
+    history = main_thread_generator.fit(fed, Source(), validation, **arguments).history
+    reference = plain.fit(Source().as_generator(), validation_data=Source(seed=2).as_generator(), **arguments)
+    assert history == reference.history
+    assert_on_main_thread(validation)
+
+
+def test_every_epoch_validates_on_the_next_batches():
+    validation = Source(seed=2)
+    main_thread_generator.fit(
+        model_of_one_layer(), Source(), validation, steps_per_epoch=2, validation_steps=3, epochs=4, verbose=0
+    )
+    assert validation.calls == 12
+    assert_on_main_thread(validation)
+
+
+def test_arrays_validate_a_fit_from_a_function():
+    history = main_thread_generator.fit(
+        model_of_one_layer(), Source(), (np.ones((5, 4)), np.ones((5, 1))), steps_per_epoch=2, epochs=2, verbose=0
+    )
+    assert len(history.history["val_loss"]) == 2
+
+
+def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
+    model, source = model_of_one_layer(), Source()
+    x = Source()()[0]
+    assert main_thread_generator.evaluate(model, Source(), steps=1, verbose=0) == model.evaluate(x, x[:, :1], verbose=0)
+    predicted = main_thread_generator.predict(model, lambda: [source()[0]], steps=3, verbose=0)
+    assert predicted.shape == (18, 1)
+    np.testing.assert_array_equal(predicted[:6], model.predict(x, verbose=0))
+    assert_on_main_thread(source)
+
+
+def test_a_parallel_model_is_fed():
+    parallel, source = multigpu.multi_gpu_model(model_of_one_layer(), gpus=4), Source()
+    history = main_thread_generator.fit(parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history
+    plain = main_thread_generator.fit(model_of_one_layer(), Source(), steps_per_epoch=3, epochs=2, verbose=0).history
+    np.testing.assert_allclose(history["loss"], plain["loss"], rtol=1e-5)  # sums of slices round in another order
+    assert_on_main_thread(source)
+
+
+def test_a_function_that_ends_ends_training_with_keras_own_warning():
+    source = Source(last=3)
+    with pytest.warns(UserWarning, match="ran out of data"):
+        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=5, epochs=1, verbose=0)
+    assert source.calls == 4
+
+
+def test_batches_may_differ_in_rows_and_in_length():
+    lengths = iter([3, 5, 7, 4])
+    model = keras.Sequential([keras.Input((None, 2)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+    def source():
+        length = next(lengths)
+        return [np.ones((length, length, 2)), np.ones((length, 1))]
+
+    assert len(main_thread_generator.fit(model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
+
+
+def test_an_error_of_the_function_reaches_the_caller_as_it_is():
+    def source():
+        raise KeyError("no file")
+
+    with pytest.raises(KeyError, match="no file"):
+        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=2, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        (
+            Source(),
+            {},
+            "Expected `steps_per_epoch` to say how many batches to take from a generator. Received: "
+            "steps_per_epoch=None. Divide the number of rows by those of a batch.",
+        ),
+        (
+            lambda: None,
+            {"steps_per_epoch": 2},
+            "Expected a generator of batches. Received: one that gave none. Let it return a list of x and y for as "
+            "many steps as you train.",
+        ),
+        (
+            lambda: np.ones(3),
+            {"steps_per_epoch": 2},
+            "Expected a generator to return a list of x, y and perhaps weights. Received: ndarray. Return "
+            "`list(x, y)` in R, `(x, y)` in Python.",
+        ),
+        (
+            lambda: [1, 2, 3, 4],
+            {"steps_per_epoch": 2},
+            "Expected a generator to return a list of x, y and perhaps weights. Received: list of length 4. Return "
+            "`list(x, y)` in R, `(x, y)` in Python.",
+        ),
+    ],
+    ids=["without steps", "empty", "array", "four parts"],
+)
+def test_what_is_no_generator_of_batches_is_refused(source, arguments, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        main_thread_generator.fit(model_of_one_layer(), source, **arguments)

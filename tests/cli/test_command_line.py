@@ -1,0 +1,167 @@
+"""`python -m multigpu`: it reads well, misuse is told on stderr with exit code 2, scripts run as they are."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from multigpu.cli import run
+from multigpu.cli.main import COMMANDS, main
+
+
+def misuse(capsys, *words):
+    with pytest.raises(SystemExit) as error:
+        main(words)
+    assert error.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def started(folder, *words):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "multigpu", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("words", [[], *[[name] for name in COMMANDS]])
+def test_help_names_every_command_and_argument(words, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([*words, "--help"])
+    assert error.value.code == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"usage: python -m multigpu {' '.join(words)}".rstrip())
+    expected = {
+        "run": ["--simulate N", "script", "args", "exit code"],
+        "launch": ["--processes N", "--hosts A,B", "--rank RANK", "script", "workers"],
+        "devices": ["CUDA_VISIBLE_DEVICES"],
+    }
+    for word in expected[words[0]] if words else [*COMMANDS, "Train Keras models on several GPUs."]:
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["walk"], "invalid choice: 'walk'"),
+        (["run"], "the following arguments are required: script"),
+        (["run", "none.py"], "expected the path of a script, received 'none.py', which is no file"),
+        (["launch"], "the following arguments are required: script"),
+        (["launch", "--processes", "2"], "the following arguments are required: script"),
+        (
+            ["launch", "--processes", "2", "none.py"],
+            "expected the path of a script, received 'none.py', which is no file",
+        ),
+        (["launch", "--processes", "2", "/"], "expected the path of a script, received '/', which is no file"),
+        (["launch", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--rank", "0", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--hosts", "a,b", __file__], "Expected `--processes N` for workers on this machine"),
+        (["launch", "--hosts", "a,b", "--rank", "2", __file__], "Received: hosts=['a', 'b'], rank=2."),
+        (["launch", "--hosts", "", "--rank", "0", __file__], "Expected hosts as host or host:port"),
+        (["launch", "--hosts", "a:99999,b", "--rank", "0", __file__], "Received: 'a:99999' in hosts="),
+        (["launch", "--processes", "2", "--rank", "0", __file__], "Expected either `--processes N`"),
+        (["launch", "--processes", "2", "--hosts", "a,b", __file__], "Expected either `--processes N`"),
+        (["devices", "now"], "unrecognized arguments: now"),
+    ],
+)
+def test_misuse_is_told_on_stderr_with_exit_code_2(words, told, capsys):
+    err = misuse(capsys, *words)
+    assert err.startswith("usage: python -m multigpu")
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--simulate"], "--simulate: expected a whole number from 1 to 256"),
+        (["launch", "--processes"], "--processes: expected a whole number from 1 to 256"),
+        (["launch", "--hosts", "a,b", "--rank"], "--rank: expected a whole number from 0 to 99999"),
+    ],
+)
+def test_what_is_no_number_or_too_large_is_refused(words, told, capsys):
+    for word in (
+        "none",
+        "-1",
+        "1.5",
+        "9" * 30,
+        "100000",
+        "²",
+        "",
+        " 2",
+        "+2",
+        *([] if "--rank" in words else ["0", "257"]),
+    ):
+        assert f"{told}, received {word!r}" in misuse(capsys, *words, word, __file__)
+
+
+def test_a_script_in_r_without_r_is_refused(capsys, monkeypatch, tmp_path):
+    (tmp_path / "train.R").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    err = misuse(capsys, "launch", "--processes", "2", str(tmp_path / "train.R"))
+    assert "Expected `Rscript` on the PATH for a script in R." in err
+
+
+SCRIPT = """
+import sys, os, pickle
+class Here:
+    pass
+if __name__ == "__main__":
+    print(sys.argv, os.path.basename(sys.path[0]), os.path.basename(__file__), sys.modules["__main__"].Here is Here)
+    print(type(pickle.loads(pickle.dumps(Here()))) is Here)
+    import beside
+    def fails():
+        raise RuntimeError(beside.WHAT)
+    fails()
+"""
+
+
+def test_a_script_finds_its_arguments_and_neighbours_and_its_traceback_is_its_own(tmp_path):
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "beside.py").write_text("WHAT = 'its own error'")
+    done = started(tmp_path, "run", "scripts/train.py", "--simulate", "3", "-x")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "['scripts/train.py', '--simulate', '3', '-x'] scripts train.py True",
+        "True",
+    ]
+    trace = done.stderr[done.stderr.index("Traceback") :]
+    assert re.findall(r'File "([^"]*)"', trace) == ["scripts/train.py"] * 2
+    assert trace.endswith("RuntimeError: its own error\n")
+
+
+def test_a_script_with_an_error_of_syntax_is_shown_as_python_shows_it(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "old.py"
+    script.write_text("print 'of Python 2'\n")
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    assert run.run_script(script, []) == 1
+    err = capsys.readouterr().err
+    assert run.__file__ not in err  # no line of this package
+    assert "SyntaxError: Missing parentheses in call to 'print'" in err
+
+
+def test_devices_says_why_there_are_none(tmp_path):
+    done = started(tmp_path, "devices")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs. Unset it, or set it to the numbers of those to use.",
+        "CUDA_VISIBLE_DEVICES='-1'",
+    ]
+
+
+def test_devices_are_shown_as_a_table_with_the_names_that_gpus_takes(capsys):
+    assert main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "id   name  physical device  memory total  memory free",
+        " 0  CPU:0            CPU:0             -            -",
+    ]
+    assert len(lines) == 1 + 8 + 1
+    assert lines[-1].startswith("CUDA_VISIBLE_DEVICES=")

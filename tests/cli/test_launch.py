@@ -1,0 +1,46 @@
+"""`python -m multigpu launch` starts workers with a TF_CONFIG each, and ends with the status of the first to fail."""
+
+import re
+
+from multigpu.cli import launch
+from multigpu.cli.main import main
+from multigpu.cluster.config import described
+
+
+def test_the_launcher_writes_a_tf_config_that_is_read():
+    clusters = [described({"TF_CONFIG": text}) for text in launch.local_configs(3)]
+    assert [cluster.number for cluster in clusters] == [0, 1, 2]
+    assert len({cluster.addresses for cluster in clusters}) == 1
+
+
+def run(script, *words):
+    return main(["launch", *words, str(script)])
+
+
+def test_every_process_gets_its_own_tf_config_and_a_line_says_who_can_reach_it(tmp_path, capfd):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, pathlib\n"
+        "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+        f"pathlib.Path({str(tmp_path)!r}, f'was-{{index}}').touch()\n"
+    )
+    assert run(script, "--processes", "2") == 0
+    assert re.fullmatch(r"multigpu: each worker listens on all network interfaces, .*\n", capfd.readouterr().err)
+    assert sorted(path.name for path in tmp_path.glob("was-*")) == ["was-0", "was-1"]
+
+
+def test_nothing_is_said_of_a_worker_that_is_alone_and_does_not_listen(tmp_path, capfd):
+    script = tmp_path / "script.py"
+    script.touch()
+    assert run(script, "--processes", "1") == run(script, "--hosts", "a", "--rank", "0") == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_the_status_is_that_of_the_worker_that_failed_and_nobody_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LEFT_SECONDS", 0.1)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "time.sleep(600) if json.loads(os.environ['TF_CONFIG'])['task']['index'] else sys.exit(7)\n"
+    )
+    assert run(script, "--processes", "2") == 7

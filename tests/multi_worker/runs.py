@@ -1,0 +1,396 @@
+"""What several workers do with data, callbacks and loops of their own; each function runs on every worker."""
+
+import functools
+import itertools
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from equality import dense_model, random_rows
+
+import multigpu
+from multigpu import multi_gpu_model
+from multigpu.batches import main_thread_generator
+from multigpu.cluster.config import Cluster
+from multigpu.multi_worker import handshake
+from multigpu.multi_worker.auto_shard import sharded
+
+X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
+SHARES = [(0, 20), (20, 25)]  # of the rows, where each worker has its own: 5 batches of 4 rows, and 2 of 4 and 1
+
+
+def number() -> int:
+    """Which worker this is; 0 outside of a cluster."""
+    return json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
+
+
+def all_runs(files: str) -> dict[str, Any]:
+    """The results of every function below, by name."""
+    runs = (datasets, own_data, callbacks, loop, own_step, noise, unlike, weights_alike, settings_apart)
+    return {run.__name__: run(files) if run is datasets else run() for run in runs}
+
+
+def trained(x: Any, y: Any = None, parallel: bool = True, **fit: Any) -> dict[str, Any]:
+    """History and weights of a small model."""
+    shuffle = isinstance(x, np.ndarray)  # Keras warns where it is asked to shuffle something else
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(0)
+    template = dense_model()
+    model = multi_gpu_model(template, gpus=1) if parallel else template
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
+        call = functools.partial(main_thread_generator.fit, model) if callable(x) else model.fit
+        history = call(x, y=y, verbose=0, shuffle=shuffle, **fit)
+    return {"history": history.history, "weights": template.get_weights(), "steps": int(model.optimizer.iterations)}
+
+
+# Data -----------------------------------------------------------------------------------------------------------------
+
+
+def dataset() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+
+def unknown_length() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: x[0] > -2).batch(8)
+
+
+def in_files(folder: str) -> tf.data.Dataset:
+    """Rows from the lines of two files, of 12 and 13 rows."""
+
+    def parse(line: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        numbers = tf.strings.to_number(tf.strings.split(line, ","))
+        numbers.set_shape([5])
+        return numbers[:3], numbers[3:]
+
+    names = tf.data.Dataset.from_tensor_slices(sorted(str(path) for path in Path(folder).glob("*.csv")))
+    return names.interleave(tf.data.TextLineDataset).map(parse).batch(8)
+
+
+def write_files(folder: Path) -> None:
+    rows = np.concatenate([X, Y], axis=1)
+    for name, part in (("a", rows[:12]), ("b", rows[12:])):
+        (folder / f"{name}.csv").write_text("".join(",".join(map(repr, map(float, row))) + "\n" for row in part))
+
+
+def datasets(files: str, parallel: bool = True) -> dict[str, Any]:
+    """Datasets and arrays that all workers have whole, and files that they share."""
+    in_both = {
+        "known length": trained(dataset(), epochs=2, validation_data=dataset(), parallel=parallel),
+        "unknown length": trained(unknown_length(), epochs=2, parallel=parallel),
+        "steps_per_epoch": trained(dataset().repeat(), epochs=2, steps_per_epoch=3, parallel=parallel),
+        "class weights": trained(
+            X, (Y[:, :1] > 0).astype("int32"), class_weight={0: 1.0, 1: 3.0}, batch_size=8, parallel=parallel
+        ),
+    }
+    shared = in_files(files) if parallel else given_in_turn(global_batches_of_files(files))
+    return {**in_both, "files": trained(shared, epochs=2, parallel=parallel)}
+
+
+class Sequence(keras.utils.PyDataset):
+    def __init__(self, begin: int, end: int) -> None:
+        super().__init__()
+        self._batches = batches_between(begin, end)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batches[index]
+
+
+def batches_between(begin: int, end: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(X[i : min(i + 4, end)], Y[i : min(i + 4, end)]) for i in range(begin, end, 4)]
+
+
+def own_data() -> dict[str, Any]:
+    """Every worker has other rows, and another number of batches."""
+    begin, end = SHARES[number()]
+    off = _own()
+    own = tf.data.Dataset.from_tensor_slices((X[begin:end], Y[begin:end])).batch(4).with_options(off)
+    unknown = own.unbatch().filter(lambda x, y: x[0] > -2).batch(4).with_options(off)
+    return {
+        "a dataset": trained(own, epochs=2),
+        "a dataset of unknown length": trained(unknown, epochs=2),
+        "a generator": trained((batch for batch in batches_between(begin, end)), epochs=1),
+        "a PyDataset": trained(Sequence(begin, end), epochs=2),
+        "a function": trained(iter(batches_between(begin, end)).__next__, steps_per_epoch=2),
+    }
+
+
+def global_batches_of_own_data() -> list[tuple[np.ndarray, np.ndarray]]:
+    """The global batches of `own_data`."""
+    return _joined([batches_between(*share) for share in SHARES])
+
+
+def global_batches_of_files(folder: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The global batches of `in_files`, as TensorFlow's auto-shard deals them to two workers."""
+    workers = [Cluster(("a", "b"), ("a", "b"), number) for number in range(2)]
+    return _joined([[part.data for part in sharded(in_files(folder), worker)] for worker in workers])
+
+
+def _joined(parts: list[list[tuple[np.ndarray, np.ndarray]]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Step by step, the rows of those workers that have any."""
+    steps = [[part for part in step if part is not None] for step in itertools.zip_longest(*parts)]
+    return [tuple(np.concatenate(arrays) for arrays in zip(*step, strict=True)) for step in steps]
+
+
+def given_in_turn(batches: list[tuple[np.ndarray, np.ndarray]]) -> tf.data.Dataset:
+    """A dataset of these batches, for one device."""
+    signature = (tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2]))
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+
+
+# Callbacks ------------------------------------------------------------------------------------------------------------
+
+
+class StopsAtBatch(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if number() == 1 and batch == 1:
+            self.model.stop_training = True
+
+
+class StopsAtEpoch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = number() == 1 and epoch == 1
+
+
+def callbacks() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        monitors = [
+            keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1, min_delta=10.0),
+            keras.callbacks.EarlyStopping(monitor="loss", patience=3, min_delta=10.0),
+            keras.callbacks.ModelCheckpoint(f"{folder}/{number()}.keras"),
+            keras.callbacks.CSVLogger(f"{folder}/{number()}.csv"),
+        ]
+        monitored = trained(X, Y, epochs=9, batch_size=8, validation_split=0.2, callbacks=monitors)
+        files = sorted(os.listdir(folder))
+    return {
+        "monitored": monitored,
+        "files": files,
+        "stopped at a batch": trained(X, Y, epochs=3, batch_size=4, callbacks=[StopsAtBatch()]),
+        "stopped at an epoch": trained(X, Y, epochs=9, batch_size=8, callbacks=[StopsAtEpoch()]),
+    }
+
+
+class Dies(keras.callbacks.Callback):
+    """Sends this process a signal in the middle of an epoch, on one worker."""
+
+    def __init__(self, worker: int, epoch: int, which: int, batch: int = 1) -> None:
+        super().__init__()
+        self._at = (worker, epoch, batch)
+        self._signal = which
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (number(), self._epoch, batch) == self._at:
+            os.kill(os.getpid(), self._signal)
+
+
+class Elsewhere(keras.callbacks.Callback):
+    """Does something else for longer than the others wait, in the middle of an epoch, on some workers."""
+
+    def __init__(self, workers: list[int], seconds: float) -> None:
+        super().__init__()
+        self._workers = workers
+        self._seconds = seconds
+
+    def on_train_batch_end(self, batch, logs=None):
+        if number() in self._workers and batch == 1:
+            time.sleep(self._seconds)
+
+
+def absent(worker: int, where: str) -> None:
+    """A training to which one worker does not come: no model, late data, a late step, or a callback."""
+    if where == "before its model":
+        multigpu.available_gpus()
+        tf.constant(1)  # it listens
+        time.sleep(120 * (number() == worker))
+    if where == "for its data":
+        trained(late_batches(120 * (number() == worker)), epochs=1)
+    if where == "in a loop of its own":
+        loop(late=120 * (number() == worker))
+    trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([worker], 120)])
+
+
+def late_batches(seconds: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Batches of which one comes late."""
+    for begin in range(0, 40, 4):
+        time.sleep(seconds * (begin == 32))
+        yield X[:4], Y[:4]
+
+
+def busy() -> int:
+    """The steps of a training in which all workers do something else for a while."""
+    return trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([0, 1], 14)])["steps"]
+
+
+def _own() -> tf.data.Options:
+    """A dataset with these options is a worker's own."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
+
+
+def resumable(
+    backup: str | None, dies: list[int] | None = None, gpus: int | None = 1, epochs: int = 6
+) -> list[np.ndarray]:
+    """The weights after some epochs, of which a backup may have the first ones."""
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(0)
+    template = dense_model()
+    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    callbacks = [keras.callbacks.BackupAndRestore(backup)] if backup else []
+    callbacks += [Dies(*dies)] if dies else []
+    model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
+    return template.get_weights()
+
+
+# Loops, noise, handshake ----------------------------------------------------------------------------------------------
+
+
+def loop(parallel: bool = True, late: float = 0.0) -> list[np.ndarray]:
+    """A training loop of one's own, with synchronized statistics, on this worker's rows; the last one may be late."""
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(0)
+    template = keras.Sequential(
+        [keras.Input((3,)), keras.layers.BatchNormalization(synchronized=parallel), keras.layers.Dense(2)]
+    )
+    model = multi_gpu_model(template, gpus=1) if parallel else template
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(y, model(x, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+    for begin in range(0, 24, 8):
+        rows = (
+            slice(begin, begin + 8)
+            if not parallel
+            else [slice(begin, begin + 5), slice(begin + 5, begin + 8)][number()]
+        )
+        time.sleep(late * (begin == 16))
+        step(tf.constant(X[rows]), tf.constant(Y[rows]))
+    return template.get_weights()
+
+
+class OwnStep(keras.Model):
+    """Trains itself, and logs a number that is no metric: 0 and 1 on the two workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dense = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self._dense(x)
+
+    def train_step(self, data):
+        return {**super().train_step(data), "number": tf.constant(float(number()))}
+
+
+def own_step() -> dict[str, list[float]]:
+    """The history of a model that writes its training step itself."""
+    template = OwnStep()
+    template(X[:1])
+    model = multi_gpu_model(template, gpus=1)
+    model.compile("sgd", "mse")
+    return model.fit(X, Y, batch_size=8, epochs=2, verbose=0).history
+
+
+def noise() -> dict[str, Any]:
+    """Dropout, and a state that is not of the global batch: what workers agree on, and what they do not."""
+    keras.utils.set_random_seed(0)
+    template = keras.Sequential([keras.Input((100,)), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()])
+    model = multi_gpu_model(template, gpus=1)
+    outputs = np.asarray(model(np.ones((2, 100), "float32"), training=True))
+    return {"zeros": (outputs < 0).tolist(), "variables": [np.asarray(v) for v in template.variables]}
+
+
+def unlike() -> dict[str, str]:
+    """The errors where workers have different models, versions or arrays, or data of unknown length."""
+    wide = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
+    model = multi_gpu_model(dense_model(), gpus=1)
+    model.compile("sgd", "mse", steps_per_execution=2)
+    rows = 20 + number()
+    messages = {
+        "model": error_of(lambda: multi_gpu_model(wide, gpus=1)),
+        "arrays": error_of(lambda: model.fit(X[:rows], Y[:rows], batch_size=8)),
+        "length": error_of(lambda: model.fit(unknown_length(), shuffle=False)),
+    }
+    nothing_on_one = dataset().take(2 - 2 * number()).with_options(_own())
+    messages["nothing"] = error_of(lambda: model.fit(nothing_on_one, shuffle=False))
+    with mock.patch.object(handshake, "__version__", f"0.{number()}"):
+        messages["version"] = error_of(lambda: multi_gpu_model(dense_model(), gpus=1))
+    return messages
+
+
+def other_devices() -> str:
+    """The error where one worker trains with two devices."""
+    return error_of(lambda: multi_gpu_model(dense_model(), gpus=1 + number()))
+
+
+def error_of(work: Callable[[], Any]) -> str:
+    try:
+        work()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def weights_alike() -> dict[str, Any]:
+    """Weights and order of rows where nobody has set a seed, or each another one."""
+    keras.utils.set_random_seed(number())
+    template = dense_model()
+    own = template.get_weights()
+    model = multi_gpu_model(template, gpus=1)
+    model.compile("sgd", "mse")
+    begun = template.get_weights()
+    model.fit(X, Y, batch_size=8, verbose=0)
+    return {"own": own, "begun": begun, "trained": template.get_weights()}
+
+
+class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Without a configuration, which training does not need."""
+
+    def __call__(self, step):
+        return 0.1
+
+
+def settings_apart() -> dict[str, Any]:
+    """The errors where worker 1 trains in another way; and the weights where it has but another learning rate."""
+    model = multi_gpu_model(dense_model(), gpus=1)
+    chief = number() == 0
+
+    def trained_with(optimizer: Any = "sgd", loss: Any = "mse", **fit: Any) -> str:
+        model.compile(optimizer, loss)
+        return error_of(lambda: model.fit(X, Y, verbose=0, **fit))
+
+    sgd = keras.optimizers.SGD
+    fits = {
+        "optimizer": lambda: trained_with("sgd" if chief else "adagrad"),
+        "momentum": lambda: trained_with(sgd(momentum=0.9 if chief else 0.8)),
+        "loss": lambda: trained_with(loss="mse" if chief else "mae"),
+        "epochs": lambda: trained_with(epochs=2 if chief else 3),
+        "batch_size": lambda: trained_with(batch_size=32 if chief else 8),
+        "validation": lambda: trained_with(validation_split=0.0 if chief else 0.2),
+        "schedule": lambda: trained_with(sgd(OwnSchedule()), loss=lambda y, p: keras.losses.mean_squared_error(y, p)),
+        "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),  # the last: see "weights"
+    }
+    return {"errors": {kind: fit() for kind, fit in fits.items()}, "weights": model.template.get_weights()}

@@ -1,0 +1,94 @@
+"""A worker that is gone ends in an error on the others, which names it; training resumes on any number of workers."""
+
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from equality import FLOAT32
+from runs import resumable
+from worker_processes import Started, results
+
+SOON = {"MULTIGPU_ANSWER_SECONDS": "6"}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The backup of a training in whose third epoch one of two workers was killed, and what the other one said."""
+    backup = str(tmp_path_factory.mktemp("backup"))
+    with Started("runs", "resumable", backup, [1, 2, signal.SIGKILL], **SOON) as started:
+        assert started.exit_codes(120) == [1, -signal.SIGKILL]
+        return backup, started.printed(0)
+
+
+def test_a_killed_worker_is_named_by_the_others(killed):
+    _, printed = killed
+    assert "WorkerLostError: Expected all 2 workers to train together." in printed
+    assert "Received: no answer from worker 1 at 127.0.0.1:" in printed
+    assert "training goes on where it stopped, also on another number of workers." in printed
+
+
+@pytest.mark.parametrize("gpus", [None, 2])
+def test_training_resumes_on_another_number_of_workers_and_ends_where_it_would_have(killed, tmp_path, gpus):
+    backup = shutil.copytree(killed[0], tmp_path / "backup")
+    assert_same_weights(resumable(str(backup), gpus=gpus), resumable(None, gpus=None))
+
+
+def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
+    backup = shutil.copytree(killed[0], tmp_path / "backup")
+    with Started("runs", "resumable", str(backup), [0, 4, signal.SIGSTOP], **SOON) as started:
+        assert started.exit_code(1) == 1
+        assert "Received: no answer from worker 0 at 127.0.0.1:" in started.printed(1)
+    assert_same_weights(resumable(str(backup), gpus=2), resumable(None, gpus=None))
+
+
+@pytest.mark.parametrize(
+    ("where", "absent", "said"),
+    [
+        ("in a callback", 0, "does something else"),
+        ("in a callback", 2, "does something else"),
+        ("for its data", 0, "waits for its data, or is in the midst of a step"),
+        ("for its data", 1, "waits for its data, or is in the midst of a step"),
+    ],
+)
+def test_a_worker_for_which_the_others_wait_in_vain_is_named(where, absent, said):
+    for printed in ends_without(where, absent, 3):
+        assert re.search(rf"Received: .*worker {absent} at 127.0.0.1:\d+ {said}, for \d+ seconds now", printed)
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_in_a_loop_of_ones_own_it_is_named_in_the_error_of_tensorflow(absent):
+    (printed,) = ends_without("in a loop of its own", absent, 2)
+    assert re.search(rf"aborted by: worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed)
+
+
+def test_all_workers_may_do_something_else_for_longer_than_one_may():
+    assert results("runs", "busy", **SOON, MULTIGPU_ARRIVE_SECONDS="8") == [4, 4]
+
+
+def test_a_worker_that_never_makes_its_model_is_named():
+    for printed in ends_without("before its model", 0, 3):
+        assert re.search(r"Received: worker 0 at \S+ has made no parallel model yet\. Restart", printed)
+
+
+def ends_without(where: str, absent: int, processes: int) -> list[str]:
+    """What the workers that waited for an absent one have printed when they have ended."""
+    limits = {**SOON, "MULTIGPU_ARRIVE_SECONDS": "8"}
+    with Started("runs", "absent", absent, where, processes=processes, **limits) as started:
+        others = [number for number in range(processes) if number != absent]
+        assert [started.exit_code(number, 100) for number in others] == [1] * len(others)
+        return [started.printed(number) for number in others]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_worker_that_never_starts_is_named(missing):
+    with Started("runs", "resumable", None, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
+        started.kill(missing)
+        assert started.exit_code(1 - missing, 200) == 1
+        assert f"Received: nobody listens as worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
+
+
+def assert_same_weights(weights, others):
+    for weight, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(weight, other, **FLOAT32)

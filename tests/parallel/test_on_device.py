@@ -1,0 +1,308 @@
+"""Parts of one model on different devices: they run there, forward and backward, with the numbers of one device."""
+
+import contextlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, train
+from executed_graphs import executed
+from keras import layers
+
+import multigpu
+from multigpu.weights.place_locate import locate
+
+
+def nowhere(device):
+    """`on_device` for the twin on one device."""
+    return contextlib.nullcontext()
+
+
+def shared_encoder(on_device):
+    """Two sequences encoded by one LSTM, each on a device of its own, put together on a third."""
+    first, second = keras.Input((5, 3)), keras.Input((5, 3))
+    encode = layers.LSTM(4, name="encode")
+    with on_device("CPU:1"):
+        a = encode(first)
+    with on_device("/cpu:2"):
+        b = encode(second)
+    with on_device("CPU:0"):
+        both = layers.concatenate([a, b])
+    return keras.Model([first, second], layers.Dense(1, name="decide")(both))
+
+
+def masked_tower(on_device):
+    """A mask that crosses devices, noise, moving statistics, a loss added by a layer, a model as a part."""
+    ids = keras.Input((6,), dtype="int32")
+    with on_device("CPU:3"):
+        x = layers.Embedding(9, 4, mask_zero=True)(ids)
+    with on_device("CPU:4"):
+        x = layers.GRU(4, activity_regularizer=keras.regularizers.L2(0.1))(x)
+        part = keras.Sequential([keras.Input((4,)), layers.Dense(4, kernel_regularizer="l2"), layers.Dropout(0.3)])
+        x = part(x)
+    with on_device("CPU:5"):
+        x = layers.BatchNormalization()(x)
+        x = keras.ops.concatenate([x, x * 2], axis=-1)
+    return keras.Model(ids, layers.Dense(2)(x))
+
+
+class Halves(keras.Model):
+    """A model of one's own that says in its call where its parts run."""
+
+    def __init__(self, on_device):
+        super().__init__()
+        self.on_device = on_device
+        self.first, self.second = layers.Dense(4, activation="tanh", name="first"), layers.Dense(2, name="second")
+
+    def call(self, x):
+        with self.on_device("CPU:1"):
+            x = self.first(x)
+        with self.on_device("CPU:2"):
+            return self.second(x)
+
+
+def halves(on_device):
+    model = Halves(on_device)
+    model(random_rows(2, 3))
+    return model
+
+
+SEQUENCES = [random_rows(22, 5, 3), random_rows(22, 5, 3, seed=1)]
+CASES = {
+    "shared layer": (shared_encoder, SEQUENCES, random_rows(22, 1)),
+    "masks, noise, state and losses": (masked_tower, random_ids(22, 6, below=9), random_rows(22, 2)),
+    "model of one's own": (halves, random_rows(22, 3), random_rows(22, 2)),
+}
+
+
+def adam():
+    return {"optimizer": keras.optimizers.Adam(0.05), "loss": "mse", "metrics": ["mae"]}
+
+
+def assert_same_as_on_one_device(build, x, y, compile=adam, **tolerance):
+    """Trains twins, one with its parts on devices, and compares all numbers; the one on devices is given back."""
+    _, plain = train(lambda: build(nowhere), x, y, compile=compile, gpus=None)
+    model, placed = train(lambda: build(multigpu.on_device), x, y, compile=compile, gpus=None)
+    assert_same_numbers(placed, plain, **tolerance or FLOAT32)
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_on_devices_train_as_on_one_device(case):
+    assert_same_as_on_one_device(*CASES[case])
+
+
+def test_run_eagerly_too():
+    assert_same_as_on_one_device(*CASES["shared layer"], lambda: {**adam(), "run_eagerly": True})
+    assert_same_as_on_one_device(*CASES["model of one's own"], lambda: {**adam(), "run_eagerly": True})
+
+
+def test_under_mixed_precision_too():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        case = CASES["masks, noise, state and losses"]
+        assert_same_as_on_one_device(*case, rtol=2e-3, atol=2e-4)  # a float16 has 11 bits
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_each_part_runs_on_its_device_forward_and_backward():
+    model = shared_encoder(multigpu.on_device)
+    model.compile(**adam())
+    trained = executed(lambda: model.fit(SEQUENCES, random_rows(22, 1), epochs=1, verbose=0)).devices_of("MatMul")
+    predicted = executed(lambda: model.predict(SEQUENCES, verbose=0)).devices_of("MatMul")
+    assert set(trained) == set(predicted) == {"CPU:0", "CPU:1", "CPU:2"}
+    assert predicted["CPU:1"] == predicted["CPU:2"] >= 2  # of the inputs, and of what is remembered
+    assert trained["CPU:1"] == trained["CPU:2"] >= 2 * predicted["CPU:1"]
+    assert (predicted["CPU:0"], trained["CPU:0"]) == (1, 3)  # the last layer: forward; for its kernel and its input
+
+
+def test_a_model_of_ones_own_runs_its_parts_there_too():
+    model = halves(multigpu.on_device)
+    model.compile(**adam())
+    ran = executed(lambda: model.fit(random_rows(22, 3), random_rows(22, 2), epochs=1, verbose=0))
+    products = ran.devices_of("MatMul")
+    assert products["CPU:1"] == 2  # forward; and for the kernel, since the input is data
+    assert products["CPU:2"] == 3  # forward; for the kernel; for its input
+    assert set(products) == {"CPU:1", "CPU:2"}
+
+
+def test_weights_and_slots_are_where_the_layer_was_called_first():
+    model = shared_encoder(multigpu.on_device)
+    model.compile(**adam())
+    model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    encode, decide = model.get_layer("encode"), model.get_layer("decide")
+    assert {locate(variable) for variable in encode.trainable_variables} == {"CPU:1"}
+    assert {locate(variable) for variable in decide.trainable_variables} == {"CPU:0"}
+    slots = [v for v in model.optimizer.variables if "lstm_cell" in v.path]
+    assert len(slots) == 6
+    assert {locate(slot) for slot in slots} == {"CPU:1"}
+
+
+def test_weights_are_updated_where_they_are():
+    model = shared_encoder(multigpu.on_device)
+    model.compile(**adam())
+    ran = executed(lambda: model.fit(SEQUENCES, random_rows(22, 1), verbose=0))
+    roots = ran.devices_of("Sqrt")  # Adam's
+    assert roots["CPU:1"] == 3  # one for each of the LSTM's weights
+    assert set(roots) == {"CPU:0", "CPU:1"}  # those of the last layer, and of numbers
+
+
+def test_weights_of_a_model_of_ones_own_are_where_its_parts_run():
+    model = halves(multigpu.on_device)
+    model.compile(**adam())
+    model.fit(random_rows(22, 3), random_rows(22, 2), verbose=0)
+    for layer, device in ((model.first, "CPU:1"), (model.second, "CPU:2")):
+        assert {locate(variable) for variable in layer.variables} == {device}
+        slots = [slot for slot in model.optimizer.variables if layer.name in slot.path]
+        assert len(slots) == 4
+        assert {locate(slot) for slot in slots} == {device}
+
+
+def test_a_trained_model_is_moved_to_where_it_is_called():
+    encoder = keras.Sequential([keras.Input((3,)), layers.Dense(4)])
+    before = encoder.get_weights()
+    x = keras.Input((3,))
+    with multigpu.on_device("CPU:6"):
+        y = encoder(x)
+    model = keras.Model(x, y)
+    assert {locate(variable) for variable in model.variables} == {"CPU:6"}
+    np.testing.assert_array_equal(encoder.get_weights()[0], before[0])
+
+
+LOAD = """
+import sys, keras, numpy
+model = keras.models.load_model(sys.argv[1])
+assert not any(name.startswith("multigpu") for name in sys.modules)
+x = numpy.load(sys.argv[2])
+numpy.save(sys.argv[3], model.predict([x[0], x[1]], verbose=0))
+"""
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
+    model = shared_encoder(multigpu.on_device)
+    model.compile(optimizer="adam", loss=keras.losses.MeanSquaredError())
+    model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    file, data, predicted = tmp_path / f"model{suffix}", tmp_path / "x.npy", tmp_path / "y.npy"
+    multigpu.save_model_hdf5(model, file) if suffix == ".h5" else model.save(file)
+    np.save(data, np.stack(SEQUENCES))
+    subprocess.run([sys.executable, "-c", LOAD, file, data, predicted], check=True)
+    np.testing.assert_allclose(np.load(predicted), model.predict(SEQUENCES, verbose=0), **FLOAT32)
+
+
+def test_weights_of_a_loaded_model_go_on_on_several_devices(tmp_path):
+    model = shared_encoder(multigpu.on_device)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    again = shared_encoder(multigpu.on_device)
+    again.set_weights(loaded.get_weights())
+    np.testing.assert_allclose(again.predict(SEQUENCES, verbose=0), loaded.predict(SEQUENCES, verbose=0), **FLOAT32)
+
+
+def test_a_copy_is_plain_and_has_the_same_layers():
+    model = shared_encoder(multigpu.on_device)
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    assert [layer.name for layer in copy.layers[2:]] == [layer.name for layer in model.layers[2:]]  # inputs are new
+    assert multigpu.multi_gpu_model(copy, gpus=2).predict(SEQUENCES, verbose=0).shape == (22, 1)
+
+
+def test_a_part_can_be_frozen_and_thawed():
+    def build(on_device):
+        model = shared_encoder(on_device)
+        model.get_layer("encode").trainable = False
+        return model
+
+    placed_model = assert_same_as_on_one_device(build, SEQUENCES, random_rows(22, 1))
+    placed_model.get_layer("encode").trainable = True
+    placed_model.compile(**adam())
+    before = placed_model.get_layer("encode").get_weights()
+    placed_model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    assert not np.array_equal(before[0], placed_model.get_layer("encode").get_weights()[0])
+
+
+def test_a_model_is_never_compiled_by_xla_which_would_put_it_on_one_device():
+    model = shared_encoder(multigpu.on_device)
+    with pytest.warns(UserWarning, match="jit_compile"):
+        model.compile(loss="mse", jit_compile=True)
+    assert not model.jit_compile
+
+
+def test_the_scope_ends_also_after_an_error():
+    def methods():
+        return [keras.Layer.__call__, keras.Operation.symbolic_call, keras.Sequential.build, keras.Sequential.add]
+
+    before = methods()
+    with pytest.raises(KeyError), multigpu.on_device("CPU:1"):
+        raise KeyError
+    assert methods() == before
+    x = keras.Input((3,))
+    layer = layers.Dense(2)
+    model = keras.Model(x, layer(x))
+    assert locate(model.variables[0]) == "CPU:0"
+
+
+def test_an_inner_scope_wins():
+    x = keras.Input((3,))
+    with multigpu.on_device("CPU:1"):
+        first = layers.Dense(2)
+        with multigpu.on_device("CPU:2"):
+            y = first(x)
+        second = layers.Dense(2)
+        y = second(y)
+    assert (locate(first.kernel), locate(second.kernel)) == ("CPU:2", "CPU:1")
+    assert keras.Model(x, y).predict(random_rows(4, 3), verbose=0).shape == (4, 2)
+
+
+def exactly(message):
+    return f"^{re.escape(message)}$"
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["GPU:7", "somewhere", 1, None])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(ValueError, match=r"^Expected `device` to be one of \['CPU:0', 'CPU:1'") as error:
+        multigpu.on_device(device)
+    assert f"Received: device={device!r}. Name a device of this machine; to try things out" in str(error.value)
+
+
+def test_adding_to_a_sequential_in_a_scope_is_refused():
+    model = keras.Sequential([keras.Input((3,))], name="stack")
+    expected = (
+        "Expected layers and models to be called in `on_device()`. Received: `add()` of the Sequential 'stack', which "
+        "calls all of its layers anew each time. Call them as functions, `with on_device('CPU:1'): x = layer(x)`, and "
+        "make a `keras.Model(inputs, outputs)` of it."
+    )
+    with multigpu.on_device("CPU:1"), pytest.raises(ValueError, match=exactly(expected)):
+        model.add(layers.Dense(2))
+
+
+REFUSED = (
+    "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
+    "Received: one in which 'encode' is called in `on_device()`. Build it without that; or train it as it is, without "
+    "`multi_gpu_model()`, on the devices that it names."
+)
+
+
+def test_a_template_with_parts_on_devices_is_refused():
+    with pytest.raises(ValueError, match=exactly(REFUSED)):
+        multigpu.multi_gpu_model(shared_encoder(multigpu.on_device), gpus=2)
+
+
+def test_a_part_with_parts_on_devices_is_refused():
+    model = shared_encoder(multigpu.on_device)
+    with multigpu.on_device("CPU:5"), pytest.raises(ValueError, match=exactly(REFUSED)):
+        model([keras.Input((5, 3)), keras.Input((5, 3))])
+
+
+def test_a_template_of_ones_own_with_parts_on_devices_is_refused_when_it_is_called():
+    parallel = multigpu.multi_gpu_model(halves(multigpu.on_device), gpus=2)
+    with pytest.raises(ValueError, match="one in which 'first' is called in `on_device\\(\\)`"):
+        parallel(tf.constant(random_rows(4, 3)))

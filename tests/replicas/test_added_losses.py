@@ -1,0 +1,163 @@
+"""Losses that layers add are those of one device, whatever they make of the rows of a batch."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from added_losses import (
+    Adds,
+    behind_a_large_table,
+    behind_masks,
+    behind_synchronized_statistics,
+    in_a_model_inside,
+    in_a_shared_layer,
+    in_the_template,
+    of_activity_regularizers,
+    of_inner_layers_without_rows,
+    spread_of_rows,
+    sum_of_squares,
+)
+from equality import assert_same_training, mean_squared, random_ids, random_rows
+from keras import ops
+
+from multigpu import multi_gpu_model
+
+X, Y = random_rows(21, 3), random_rows(21, 2, seed=1)
+IDS = np.where(np.arange(6) < np.arange(21)[:, None] % 6 + 1, random_ids(21, 6, below=8) + 1, 0)  # uneven masks
+
+LOSSES = {
+    "mean over rows": lambda x, w: ops.mean(ops.square(x)),
+    "sum over rows": sum_of_squares,
+    "sum over columns, mean over rows": lambda x, w: ops.mean(ops.sum(ops.square(x), axis=-1)),
+    "sum divided by rows": lambda x, w: ops.sum(ops.abs(x)) / ops.cast(ops.shape(x)[0], "float32"),
+    "root of a mean": lambda x, w: ops.sqrt(ops.mean(ops.square(x))),
+    "one value per row": lambda x, w: 0.1 * ops.sum(ops.square(x), axis=-1),
+    "rows compared": spread_of_rows,
+    "of weights only": lambda x, w: ops.sum(ops.square(w)),
+    "mean with noise": lambda x, w: ops.mean(ops.square(x)) + 0.0 * ops.mean(keras.random.normal(ops.shape(x))),
+    "sum with noise": lambda x, w: ops.sum(ops.square(x) * (0.01 + 0.0 * keras.random.normal(ops.shape(x)))),
+}
+
+
+@pytest.mark.parametrize("kinds", [[*LOSSES][:5], [*LOSSES][5:]], ids=["first", "second"])
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_added_losses_are_those_of_one_device(kinds, gpus):
+    def network():
+        x = inputs = keras.Input((3,))
+        for kind in kinds:
+            x = Adds(LOSSES[kind])(keras.layers.Dense(4, activation="tanh")(x))
+        return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+    # 21 rows in batches of 8: the last has 5, so that on 8 devices three replicas stand by
+    assert_same_training(network, X, Y, compile=mean_squared, gpus=gpus)
+
+
+# Places in which a loss is added --------------------------------------------------------------------------------------
+
+PLACES = {
+    behind_synchronized_statistics: X,
+    behind_masks: IDS,
+    behind_a_large_table: IDS,
+    in_a_shared_layer: [X, X[::-1].copy()],
+    of_inner_layers_without_rows: X,
+    of_activity_regularizers: X,
+    in_the_template: X,
+    in_a_model_inside: X,
+}
+
+
+@pytest.mark.parametrize("build", PLACES)
+def test_losses_are_exact_wherever_they_are_added(build):
+    assert_same_training(build, PLACES[build], Y, compile=mean_squared, gpus=3)
+
+
+@pytest.mark.parametrize(
+    ("build", "way"),
+    [
+        (behind_masks, {"run_eagerly": True}),
+        (of_inner_layers_without_rows, {"run_eagerly": True}),
+        (in_the_template, {"run_eagerly": True}),
+        (in_a_shared_layer, {"jit_compile": True}),
+        (in_the_template, {"jit_compile": True}),
+        (behind_synchronized_statistics, {"steps_per_execution": 2}),
+    ],
+)
+def test_losses_are_exact_in_every_way_of_running(build, way):
+    assert_same_training(build, PLACES[build], Y, compile=lambda: {**mean_squared(), **way}, gpus=2)
+
+
+def test_losses_are_exact_in_mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        rough = {"rtol": 0.02, "atol": 0.01}  # of bfloat16, which sums over 2 devices may round otherwise
+        assert_same_training(
+            in_a_shared_layer, PLACES[in_a_shared_layer], Y, compile=mean_squared, gpus=2, tolerance=rough
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def of_words():
+    words = keras.Input((1,), dtype="string")
+    ids = keras.layers.StringLookup(vocabulary=["a", "b", "c"])(words)
+    x = keras.layers.Flatten()(keras.layers.Embedding(4, 3)(ids))
+    return keras.Model(words, keras.layers.Dense(2)(Adds(spread_of_rows)(Adds(sum_of_squares)(x))))
+
+
+def test_losses_of_text_are_exact():
+    words = tf.constant(np.array(["a", "b", "c", "d"])[random_ids(21, 1, below=4)])
+    assert_same_training(of_words, words, tf.constant(Y), compile=mean_squared, gpus=3)
+
+
+def of_sparse_rows():
+    rows = keras.Input((3,), sparse=True)
+    return keras.Model(rows, keras.layers.Dense(2)(Adds(sum_of_squares)(keras.layers.Dense(4)(rows))))
+
+
+def test_losses_of_sparse_inputs_are_exact():
+    def batches():
+        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).map(lambda x, y: (tf.sparse.from_dense(x), y))
+
+    losses = []
+    for gpus in (None, 3):
+        keras.utils.set_random_seed(0)
+        model = of_sparse_rows()
+        model = multi_gpu_model(model, gpus=gpus) if gpus else model
+        model.compile(**mean_squared())
+        losses.append(model.fit(batches(), epochs=2, shuffle=False, verbose=0).history["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+class CallsOtherLayers(keras.layers.Layer):
+    """Calls the first of two layers once, and then the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        self.calls = 0
+
+    def build(self, shape):
+        for layer in self.both:
+            layer.build(shape)
+
+    def call(self, x):
+        self.calls += 1
+        x = self.both[self.calls % 2](x)
+        self.add_loss(ops.mean(ops.square(x)))
+        return x
+
+
+def test_a_layer_that_calls_other_layers_each_time_is_refused_by_name():
+    inputs = keras.Input((3,))
+    layer = CallsOtherLayers()
+    parallel = multi_gpu_model(keras.Model(inputs, layer(inputs)), gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=r"Expected .* the same layers each time.* Received: 'dense"):
+        parallel.fit(X, X, verbose=0)
+
+
+def test_what_only_predicts_adds_losses_too():
+    template = in_the_template()
+    parallel = multi_gpu_model(template, gpus=3)
+    outputs = parallel(X)
+    np.testing.assert_allclose(outputs, template(X), rtol=1e-5, atol=1e-6)

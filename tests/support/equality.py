@@ -1,0 +1,163 @@
+"""The claim that most tests make: a parallel model has the numbers of its twin, a plain model on one device."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from multigpu import multi_gpu_model
+
+FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
+Numbers = dict[str, np.ndarray]
+
+
+def assert_same_training(
+    build: Callable[[], keras.Model],
+    x: Any,
+    y: Any,
+    *,
+    compile: Callable[[], dict[str, Any]],
+    gpus: int,
+    tolerance: dict[str, float] = FLOAT32,
+    **fit: Any,
+) -> keras.Model:
+    """Trains twins, one plain on one device and one in parallel, on the same global batches, and compares all numbers.
+
+    Args:
+        build: makes the template; called once per twin, under the same seed.
+        x: inputs, as `fit` takes them.
+        y: targets, as `fit` takes them.
+        compile: makes the arguments of `compile`; called once per twin, since an optimizer serves one model.
+        gpus: number of devices of the parallel twin.
+        tolerance: `rtol` and `atol`.
+        fit: further arguments of `fit`.
+
+    Returns:
+        The trained template of the parallel twin.
+    """
+    _, one_device = train(build, x, y, compile=compile, gpus=None, **fit)
+    template, parallel = train(build, x, y, compile=compile, gpus=gpus, **fit)
+    assert_same_numbers(parallel, one_device, **tolerance)
+    return template
+
+
+def train(
+    build: Callable[[], keras.Model],
+    x: Any,
+    y: Any,
+    *,
+    compile: Callable[[], dict[str, Any]],
+    gpus: int | None,
+    batch_size: int = 8,
+    epochs: int = 1,
+    sample_weight: Any = None,
+    **fit: Any,
+) -> tuple[keras.Model, Numbers]:
+    """The template after at least three steps of `fit`, and every number that the training gave."""
+    assert epochs * math.ceil(count_rows(x) / batch_size) >= 3
+    keras.utils.clear_session(free_memory=False)  # twins have the same names
+    keras.utils.set_random_seed(0)  # and the same weights
+    template = build()
+    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    model.compile(**compile())
+    before = template.get_weights()
+    history = model.fit(
+        x, y, sample_weight=sample_weight, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **fit
+    )
+    assert any(not np.array_equal(new, old) for new, old in zip(template.get_weights(), before, strict=True))
+    numbers = {
+        **_named("history", history.history),
+        **_named("variable", _values(template.variables)),
+        **_named("optimizer", _values(model.optimizer.variables)),
+        **_named("evaluate", model.evaluate(x, y, batch_size, 0, sample_weight, return_dict=True)),
+        **_named("predict", model.predict(x, batch_size=count_rows(x), verbose=0)),
+        **_named("variable after evaluate and predict", _values(template.variables)),
+    }
+    return template, numbers
+
+
+def assert_same_numbers(actual: Numbers, expected: Numbers, **tolerance: float) -> None:
+    """Compares numbers by name: the same names, types and shapes, and values within the tolerance."""
+    assert actual.keys() == expected.keys(), f"only on one side: {actual.keys() ^ expected.keys()}"
+    for name, number in expected.items():
+        assert (actual[name].dtype, actual[name].shape) == (number.dtype, number.shape), name
+        np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=False, **tolerance)
+
+
+def count_rows(x: Any) -> int:
+    """Rows of the arrays of one `fit`."""
+    return len(keras.tree.flatten(x)[0])
+
+
+def _values(variables: list[keras.Variable]) -> dict[str, np.ndarray]:
+    return {f"{position} {variable.path}": variable.numpy() for position, variable in enumerate(variables)}
+
+
+def _named(prefix: str, structure: Any) -> Numbers:
+    """Leaves of a structure, by where they come from."""
+    leaves = keras.tree.flatten_with_path(structure)
+    return {" ".join([prefix, *map(str, path)]): np.asarray(leaf) for path, leaf in leaves}
+
+
+# Twins whose calls are compared one by one ----------------------------------------------------------------------------
+
+
+def make_twins(build: Callable[[], keras.Model], gpus: object = 3, **kwargs: Any) -> tuple[keras.Model, keras.Model]:
+    """One model as it is, and one spread over devices, with the same weights; both compiled if `build` compiles."""
+    one, template = build(), build()
+    template.set_weights(one.get_weights())
+    return one, multi_gpu_model(template, gpus=gpus, **kwargs)
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Nested structures of numbers are equal to float tolerance."""
+    keras.tree.assert_same_structure(actual, expected)
+    for a, e in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(e), **FLOAT32)
+
+
+def assert_same_weights(model: keras.Model, other: keras.Model) -> None:
+    """Both models have the same weights, moving averages included, and not one of them is a NaN."""
+    assert_same(model.get_weights(), other.get_weights())
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+# What the tests train on ----------------------------------------------------------------------------------------------
+
+
+def random_rows(*shape: int, seed: int = 0) -> np.ndarray:
+    """Floats between -1 and 1."""
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
+
+
+def random_ids(*shape: int, below: int, seed: int = 0) -> np.ndarray:
+    """Whole numbers from 0 to `below - 1`."""
+    return np.random.default_rng(seed).integers(0, below, shape).astype("int32")
+
+
+def dense_model() -> keras.Model:
+    """The smallest network with a hidden layer: 3 numbers → 2 numbers."""
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(2)])
+
+
+def mean_squared() -> dict[str, Any]:
+    """Arguments of `compile` that suit most models."""
+    return {"optimizer": keras.optimizers.SGD(0.1, momentum=0.9), "loss": "mse", "metrics": ["mae"]}
+
+
+def dense_net(**compile_kwargs: Any) -> keras.Model:
+    """A small compiled classifier of 5 features into 3 classes."""
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3, activation="softmax")]
+    )
+    defaults = {"optimizer": keras.optimizers.Adam(0.05), "loss": "sparse_categorical_crossentropy"}
+    model.compile(**{**defaults, "metrics": ["accuracy"], **compile_kwargs})
+    return model
+
+
+def dense_data(num_rows: int = 22) -> tuple[np.ndarray, np.ndarray]:
+    """Features and classes for `dense_net`; 22 rows in batches of 8 leave an uneven last batch."""
+    random = np.random.default_rng(0)
+    return random.normal(size=(num_rows, 5)).astype("float32"), random.integers(0, 3, num_rows)

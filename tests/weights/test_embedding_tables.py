@@ -1,0 +1,198 @@
+"""Large embedding tables stay with their owner: rows travel, gradients are rows, and the numbers are one device's."""
+
+import keras
+import numpy as np
+import pytest
+from equality import assert_same_training, random_ids, random_rows
+from executed_graphs import executed, makers_of, sent_tensors
+from keras import layers, ops
+
+from multigpu import multi_gpu_model
+from multigpu.weights import embedding_tables
+from multigpu.weights.place_locate import locate
+
+X, Y = random_ids(21, 6, below=9), random_rows(21, 2, seed=1)
+
+
+@pytest.fixture(autouse=True)
+def every_table_is_large(monkeypatch):
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1)
+
+
+class Tied(layers.Layer):
+    """Uses a table twice: for its rows, and whole, as the weights of an output."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = layers.Embedding(9, 4)
+
+    def build(self, shape):
+        self.embedding.build(shape)
+
+    def call(self, ids):
+        return ops.matmul(ops.mean(self.embedding(ids), axis=1), ops.transpose(self.embedding.embeddings))
+
+
+def one_table(**arguments):
+    inputs = keras.Input((6,), dtype="int32")
+    x = layers.Flatten()(layers.Embedding(9, 4, name="table", **arguments)(inputs))
+    return keras.Model(inputs, layers.Dense(2)(x))
+
+
+def looked_up_twice():
+    inputs = keras.Input((6,), dtype="int32")
+    table = layers.Embedding(9, 4, name="table")
+    halved = layers.Lambda(lambda ids: ids // 2)(inputs)  # ids that are computed in the replica
+    return keras.Model(inputs, layers.Dense(2)(layers.Flatten()(layers.Add()([table(inputs), table(halved)]))))
+
+
+def masked():
+    inputs = keras.Input((6,), dtype="int32")
+    x = layers.LSTM(3)(layers.Embedding(9, 4, mask_zero=True, name="table")(inputs))
+    return keras.Model(inputs, layers.Dense(2)(x))
+
+
+def tied():
+    inputs = keras.Input((6,), dtype="int32")
+    return keras.Model(inputs, layers.Dense(2)(Tied()(inputs)))
+
+
+def frozen():
+    template = one_table()
+    template.get_layer("table").trainable = False
+    return template
+
+
+def compiled_with(optimizer, **arguments):
+    return lambda: {"optimizer": optimizer(0.1, **arguments), "loss": "mse"}
+
+
+BUILDS = [one_table, looked_up_twice, masked, tied, frozen]
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_templates_with_tables_train_as_on_one_device(build, gpus):
+    assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD, momentum=0.9), gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    "compile",
+    [
+        compiled_with(keras.optimizers.Adam),
+        compiled_with(keras.optimizers.RMSprop),
+        compiled_with(keras.optimizers.Adagrad),
+        compiled_with(keras.optimizers.AdamW, weight_decay=0.1),
+        compiled_with(keras.optimizers.SGD, clipnorm=0.01),
+        compiled_with(keras.optimizers.SGD, global_clipnorm=0.01),
+        lambda: {**compiled_with(keras.optimizers.SGD)(), "run_eagerly": True},
+        lambda: {**compiled_with(keras.optimizers.SGD)(), "jit_compile": True},
+    ],
+)
+def test_optimizers_that_take_rows_give_the_numbers_of_one_device(compile):
+    assert_same_training(one_table, X, Y, compile=compile, gpus=3)
+
+
+# Every optimizer of Keras takes the rows of a gradient, and makes what it will of them.
+OPTIMIZERS = [
+    kind
+    for kind in vars(keras.optimizers).values()
+    if isinstance(kind, type)
+    and issubclass(kind, keras.optimizers.Optimizer)
+    and kind is not keras.optimizers.Optimizer
+]
+ARGUMENTS = {
+    keras.optimizers.LossScaleOptimizer: lambda: [keras.optimizers.SGD(0.1)],
+    keras.optimizers.MultiOptimizer: lambda: [keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1))],
+}
+
+
+def made(kind):
+    return kind(*ARGUMENTS.get(kind, list)())
+
+
+def rising():
+    """A table and weights of one sign, so that no gradient is near zero where targets are far above the outputs.
+
+    Optimizers that divide a gradient by its size would turn its rounding error into a whole step.
+    """
+    above_zero = keras.initializers.RandomUniform(0.2, 0.8)
+    inputs = keras.Input((6,), dtype="int32")
+    x = layers.Flatten()(layers.Embedding(50, 4, embeddings_initializer=above_zero, name="table")(inputs))
+    return keras.Model(inputs, layers.Dense(1, kernel_initializer=above_zero)(x))
+
+
+# A table that is sent gives an optimizer the same rows as one that is looked up by its owner: three of them will do.
+SENT = [keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.Adagrad]
+
+
+@pytest.mark.parametrize(("kind", "is_sent"), [*((k, False) for k in OPTIMIZERS), *((k, True) for k in SENT)])
+def test_every_optimizer_updates_a_table_on_two_devices_as_on_one(kind, is_sent, monkeypatch):
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1 << 20 if is_sent else 1)
+    templates = []
+
+    def build():
+        templates.append(rising())
+        return templates[-1]
+
+    def compile():  # built beforehand, for the sake of those of which Keras loses something when a trace builds them
+        optimizer = made(kind)
+        optimizer.build(templates[-1].trainable_variables)
+        return {"optimizer": optimizer, "loss": "mse"}
+
+    assert_same_training(build, X, np.full((len(X), 1), 20, "float32"), compile=compile, gpus=2)
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in OPTIMIZERS if k is not keras.optimizers.ScheduleFreeAdamW], ids=lambda kind: kind.__name__
+)
+def test_no_array_of_a_tables_size_moves_or_is_made_where_one_device_makes_none(kind):
+    runs = []
+    for gpus in (None, 2):
+        keras.utils.clear_session()
+        template = rising()
+        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        model.compile(made(kind), "mse")
+        runs.append(executed(lambda model=model: model.fit(X, Y[:, :1], batch_size=7, verbose=0)))
+    one, several = runs
+    assert makers_of(several, 50, 4) <= makers_of(one, 50, 4)
+    assert not [t for t in sent_tensors(several) if t.shape == (50, 4)]
+
+
+def test_optimizers_without_momentum_make_no_array_of_the_tables_size():
+    template = rising()
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(keras.optimizers.SGD(), "mse")
+    run = executed(lambda: parallel.fit(X, Y[:, :1], batch_size=7, verbose=0))
+    assert not makers_of(run, 50, 4)
+    assert makers_of(run, 24, 1)  # the other kernel, for a test of the test
+
+
+def test_a_regularised_table_trains_as_on_one_device():
+    build = lambda: one_table(embeddings_regularizer="l2")  # noqa: E731  # it is built twice
+    assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD), gpus=3)
+
+
+def test_rows_are_looked_up_and_updated_by_the_owner_alone():
+    template = one_table()
+    devices = ["CPU:1", "CPU:2", "CPU:3"]
+    parallel = multi_gpu_model(template, gpus=devices)
+    parallel.compile(optimizer="sgd", loss="mse")
+    run = executed(lambda: parallel.fit(X, Y, batch_size=7, verbose=0))
+    owner = locate(template.get_layer("table").embeddings)
+    assert run.devices_of("ResourceGather") == {owner: 3}
+    assert set(run.devices_of("ResourceScatter")) == {owner}
+    assert not run.devices_of("UnsortedSegmentSum")  # nothing was made dense
+
+
+def test_a_small_table_is_sent_as_the_other_weights_are(monkeypatch):
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1 << 20)
+    assert embedding_tables.Tables(one_table().layers).layers == []
+
+
+def test_negative_ids_mean_what_they_mean_to_keras():
+    template = one_table()
+    expected = template.predict(np.full((3, 6), -1), verbose=0)
+    np.testing.assert_allclose(
+        multi_gpu_model(template, gpus=2).predict(np.full((3, 6), -1), verbose=0), expected, rtol=1e-6
+    )
