@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from pathlib import Path
 
 import h5py
 import keras
@@ -18,11 +19,12 @@ from keras.src import api_export
 from keras.src.saving import object_registration, serialization_lib
 
 from multigpu import clean_parallel_hdf5, load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
-from multigpu.saving import sandboxed_copy
+from multigpu.saving import sandbox
 from multigpu.saving.allowed_objects import CodeInFile
 from multigpu.saving.build_model import build, is_deeper_than
+from multigpu.saving.file_errors import UntrustedFileError
 from multigpu.saving.sandboxed_build import Trial
-from multigpu.saving.untrusted_hdf5 import UntrustedFileError, opened
+from multigpu.saving.untrusted_hdf5 import opened
 
 layers = keras.layers
 
@@ -293,7 +295,7 @@ def test_a_trial_takes_the_real_way_too(good):
 LIMITED = """
 import importlib.util, json, resource, sys
 import h5py
-spec = importlib.util.spec_from_file_location("sandboxed_copy", sys.argv[1])
+spec = importlib.util.spec_from_file_location("sandbox", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 with open("/proc/self/statm") as file:
@@ -305,8 +307,9 @@ sys.exit(module.main(**json.loads(sys.argv[2])))
 
 def test_a_hard_limit_of_memory_that_is_lower_than_ours_stays(good, tmp_path):
     order = {"source": str(good), "target": str(tmp_path / "copy.h5"), "budget": 320 << 20, "path": sys.path}
+    order["package"] = str(Path(sandbox.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, sandboxed_copy.__file__, json.dumps(order)], capture_output=True, check=False
+        [sys.executable, "-c", LIMITED, sandbox.__file__, json.dumps(order)], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"{}\n", b"")
     assert (tmp_path / "copy.h5").exists()

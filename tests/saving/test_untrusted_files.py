@@ -15,7 +15,8 @@ from keras2_files import OLD
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5, save_model_weights_hdf5
 from multigpu.saving import load_weights, untrusted_hdf5
-from multigpu.saving.untrusted_hdf5 import UntrustedFileError, opened
+from multigpu.saving.file_errors import UntrustedFileError
+from multigpu.saving.untrusted_hdf5 import opened
 
 
 def whole_model(path):

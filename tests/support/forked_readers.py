@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
-from multigpu.saving import sandboxed_copy
+from multigpu.saving import sandbox
 
 FORKING = """
 import importlib.util, json, os, sys, types
 import h5py
-spec = importlib.util.spec_from_file_location("sandboxed_copy", sys.argv[1])
+spec = importlib.util.spec_from_file_location("sandbox", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 if len(sys.argv) > 2:  # for models too
@@ -43,10 +43,10 @@ for line in sys.stdin:
 @contextlib.contextmanager
 def reading_servers() -> Iterator[list[subprocess.Popen]]:
     """Two processes that fork one for each file: without Keras, and with Keras, for models."""
-    package = os.path.dirname(os.path.dirname(sandboxed_copy.__file__))
+    package = os.path.dirname(os.path.dirname(sandbox.__file__))
     servers = [
         subprocess.Popen(
-            [sys.executable, "-c", FORKING, sandboxed_copy.__file__, *more],
+            [sys.executable, "-c", FORKING, sandbox.__file__, *more],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,7 +69,7 @@ def read_by_forks(servers: list[subprocess.Popen]) -> Iterator[None]:
     start = subprocess.run
 
     def run(arguments, **kwargs):
-        if list(arguments[:3]) != [sys.executable, "-I", sandboxed_copy.__file__]:
+        if list(arguments[:3]) != [sys.executable, "-I", sandbox.__file__]:
             return start(arguments, **kwargs)
         server = servers[json.loads(arguments[-1])["trial"] is not None]
         server.stdin.write(arguments[-1] + "\n")

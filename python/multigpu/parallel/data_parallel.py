@@ -12,7 +12,8 @@ from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.plan import Plan
 from multigpu.replicas.outputs import Result
 from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.run import ReplicaRun
+from multigpu.replicas.replica_run import ReplicaRun
+from multigpu.replicas.run import run_replica
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types, buckets_of, unpack
@@ -105,7 +106,7 @@ class _Steps:
         results = []
         for number, device in enumerate(self.plan.devices):
             run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
-            flat = run(weights[number], inputs[number])  # only now, run eagerly, its layout is known
+            flat = run_replica(run, weights[number], inputs[number])  # only now, run eagerly, its layout is known
             results.append(replica.layout.open(flat))
         return results
 

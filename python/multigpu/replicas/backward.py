@@ -1,21 +1,17 @@
 """The backward pass of a replica: first order from the tape of its run, second order by running it again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
 from multigpu.private_api.gradients import custom_gradient
+from multigpu.replicas.replica_run import ReplicaRun
 from multigpu.replicas.tapes import Taped, floating, is_differentiable
 from multigpu.weights.buckets import pack
 from multigpu.weights.gradient_structure import inputs_reached
-
-if TYPE_CHECKING:
-    from multigpu.replicas.run import ReplicaRun
 
 Gradients = list[tf.Tensor | None]
 TableRows = dict[int, tf.IndexedSlices]  # by id of the table

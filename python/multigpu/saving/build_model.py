@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from multigpu.private_api.serialization import SafeModeScope
 from multigpu.saving.allowed_objects import CodeInFile, only_allowed
+from multigpu.saving.file_errors import refused
 from multigpu.saving.keras2_parallel_files import nested_config, nested_template
 from multigpu.saving.layer_matching import listed_group
 from multigpu.saving.legacy_config import model_from_legacy_config
 from multigpu.saving.training_config import compile_arguments_of
-from multigpu.saving.untrusted_hdf5 import refused
 from multigpu.saving.weight_lists import listed_layers
 
 MAX_DEPTH = 200  # of a configuration: each model within a model takes about five

@@ -9,11 +9,12 @@ import keras
 from multigpu.private_api.layers import compile_arguments, restore_compile_arguments
 from multigpu.saving.atomic_write import atomic_write
 from multigpu.saving.build_model import build
+from multigpu.saving.file_errors import naming
 from multigpu.saving.hdf5_writer import new_hdf5
 from multigpu.saving.layer_matching import find_pairs, listed_group
 from multigpu.saving.sandboxed_build import Trial
 from multigpu.saving.training_config import loadable, restore_optimizer
-from multigpu.saving.untrusted_hdf5 import naming, opened
+from multigpu.saving.untrusted_hdf5 import opened
 from multigpu.saving.weight_matching import assign
 
 

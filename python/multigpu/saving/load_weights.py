@@ -12,8 +12,9 @@ import keras
 import numpy as np
 
 from multigpu.saving.atomic_write import expanded
+from multigpu.saving.file_errors import naming, refused
 from multigpu.saving.layer_matching import find_pairs, listed_group
-from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, naming, opened, refused
+from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, opened
 from multigpu.saving.weight_matching import assign
 
 IN_ARCHIVE = "model.weights.h5"  # where a `.keras` file has its weights

@@ -15,7 +15,7 @@ from multigpu.arguments import shown
 from multigpu.saving.allowed_objects import callers_objects
 from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, safely
 from multigpu.saving.legacy_config import model_from_legacy_config
-from multigpu.saving.sandboxed_copy import allow, limit_memory
+from multigpu.saving.process_limits import allow, limit_memory
 
 BYTES_PER_WEIGHT_BYTE = 4  # the weights, and what makes their first values
 KINDS = {

@@ -1,9 +1,8 @@
-"""Files of strangers: nothing of them is opened here but a copy, which another process made of what is harmless."""
+"""Untrusted files: nothing of them is opened here but a copy, which another process made of what is harmless."""
 
 import contextlib
 import errno
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
-import tensorflow as tf
 
-from multigpu.saving import sandboxed_copy as checked_copy
+from multigpu.saving import sandbox
 from multigpu.saving.atomic_write import expanded
+from multigpu.saving.file_errors import NoReader, UntrustedFileError, refused
 
 if TYPE_CHECKING:
     from multigpu.saving.sandboxed_build import Trial
@@ -25,36 +24,6 @@ if TYPE_CHECKING:
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 MAX_UNFOLDING, SPARE_BYTES = 10, 64 << 20  # compressed weights are at most so many times the size of their file
 TRIAL = {"stage": "trial"}  # what the process says before it builds a model
-
-
-class UntrustedFileError(OSError, ValueError):
-    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs."""
-
-
-class NoReader(RuntimeError):  # noqa: N818 (it is missing)
-    """No process could be started to read a file."""
-
-
-def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
-    """The error for a file."""
-    return UntrustedFileError(f"Expected {expected}. Received: {os.fspath(filepath)!r}, {received}. {remedy}")
-
-
-@contextlib.contextmanager
-def naming(filepath: Any) -> Iterator[None]:
-    """Has all that is wrong with a file end in a ValueError or OSError that names it."""
-    path = str(filepath)
-    try:
-        yield
-    except (MemoryError, NoReader, Warning, tf.errors.ResourceExhaustedError):
-        raise  # not of the file
-    except Exception as error:
-        if isinstance(error, ValueError | OSError) and path in str(error):
-            raise
-        if isinstance(error, ValueError):
-            raise type(error)(f"{error} The file is {path!r}.") from error
-        what = f"which cannot be read ({type(error).__name__}: {error})"
-        raise refused(path, what, "Use another copy of it.") from error
 
 
 @contextlib.contextmanager
@@ -118,7 +87,7 @@ def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
         "trial": trial and trial._asdict(),
     }
     done = subprocess.run(
-        [sys.executable, "-I", checked_copy.__file__, json.dumps(order)],
+        [sys.executable, "-I", sandbox.__file__, json.dumps(order)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

@@ -1,0 +1,38 @@
+"""Errors of files: each says what was expected and received, and names the file."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+class UntrustedFileError(OSError, ValueError):
+    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs."""
+
+
+class NoReader(RuntimeError):  # noqa: N818 (it is missing)
+    """No process could be started to read a file."""
+
+
+def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
+    """The error for a file."""
+    return UntrustedFileError(f"Expected {expected}. Received: {os.fspath(filepath)!r}, {received}. {remedy}")
+
+
+@contextlib.contextmanager
+def naming(filepath: Any) -> Iterator[None]:
+    """Has all that is wrong with a file end in a ValueError or OSError that names it."""
+    path = str(filepath)
+    try:
+        yield
+    except (MemoryError, NoReader, Warning, tf.errors.ResourceExhaustedError):
+        raise  # not of the file
+    except Exception as error:
+        if isinstance(error, ValueError | OSError) and path in str(error):
+            raise
+        if isinstance(error, ValueError):
+            raise type(error)(f"{error} The file is {path!r}.") from error
+        what = f"which cannot be read ({type(error).__name__}: {error})"
+        raise refused(path, what, "Use another copy of it.") from error

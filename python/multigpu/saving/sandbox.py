@@ -1,0 +1,54 @@
+"""A process of its own in which an untrusted file is copied, and the model in it is built for the first time.
+
+The HDF5 library crashes or runs for ever on some damaged files, and a few words of a configuration can ask for any time
+and memory. Here that happens in a process that nobody needs, within limits. It is started as a script: what it imports
+of this package comes once it knows where the caller found it.
+"""
+
+import json
+import os
+import resource
+import sys
+import types
+from typing import Any
+
+NOT_NEEDED = ("sklearn", "matplotlib", "pandas", "jax", "torch")  # Keras imports what of them is there: half its time
+
+
+def main(
+    source: str, target: str, budget: int, path: list[str], package: str, trial: dict[str, Any] | None = None
+) -> int:
+    """Copies, tries, and reports on stdout, line by line, what fails. Returns 0 if nothing does."""
+    sys.path[:] = path
+    sys.modules["multigpu"] = parent = types.ModuleType(
+        "multigpu"
+    )  # without its `__init__`, which joins other machines
+    parent.__path__ = [package]
+    from multigpu.saving.sandboxed_copy import copy_file
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)  # libraries print their warnings elsewhere
+        answer = copy_file(source, target, budget)
+        if not answer and trial is not None:
+            stdout.write(json.dumps({"stage": "trial"}) + "\n")
+            stdout.flush()  # it may not come to an answer
+            answer = try_model(source, target, trial)
+        stdout.write(json.dumps(answer) + "\n")
+    return int(bool(answer))
+
+
+def try_model(source: str, copy: str, trial: dict[str, Any]) -> dict[str, Any]:
+    """Builds the model in a copy; returns why that fails."""
+    from multigpu.saving.process_limits import lift_limits
+
+    lift_limits()
+    os.environ.update(CUDA_VISIBLE_DEVICES="-1", KERAS_BACKEND="tensorflow")
+    sys.modules.update({name: None for name in NOT_NEEDED if name not in sys.modules})  # type: ignore[misc]
+    from multigpu.saving.sandboxed_build import Trial
+
+    return Trial(**trial).run(copy, source)
+
+
+if __name__ == "__main__":
+    sys.exit(main(**json.loads(sys.argv[1])))
