@@ -1,7 +1,7 @@
 # What crosses between Python and R, in R's half of it. Python's half is `multigpu.embedded_r.conversion`.
 
 as_r <- function(x) {
-  switch(crossing()$kind_of(x),
+  switch(core()$kind_of(x),
     array = copied_array(x),
     history = as_history(x),
     "function" = kept[[as.character(x$number)]],
@@ -42,10 +42,10 @@ with_dimension <- function(x) {
 
 # An R array of its own, filled by Python: R has all of its numbers in its own memory.
 copied_array <- function(x) {
-  storage <- crossing()$storage_of(x)
+  storage <- core()$storage_of(x)
   copy <- vector(storage[[1]], prod(unlist(storage[[2]])))
   dim(copy) <- unlist(storage[[2]])
-  crossing()$copy_into(reticulate::r_to_py(copy), x)
+  core()$copy_into(reticulate::r_to_py(copy), x)
   copy
 }
 
@@ -53,7 +53,7 @@ copied_array <- function(x) {
 kept <- new.env(parent = emptyenv())
 
 keep_function <- function(f) {
-  handle <- core("embedded_r.session")$new_function()
+  handle <- core()$new_function()
   kept[[as.character(handle$number)]] <- f
   handle
 }
@@ -65,5 +65,5 @@ forget <- function(numbers) {
 as_python_history <- function(history) {
   metrics <- Filter(length, lapply(history$metrics, as.numeric))
   epochs <- history$epochs %||% seq_along(metrics[[1]]) # that of keras3 does not count them
-  crossing()$make_history(metrics, as.list(epochs - 1L), history$params)
+  core()$make_history(metrics, as.list(epochs - 1L), history$params)
 }

@@ -36,9 +36,7 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #' }
 #' @export
 available_gpus <- function() {
-  table <- with_clean_errors(core("device_table")$device_table())
-  lines <- c(reticulate::py_str(table), core("device_table")$seen_devices())
-  as_table(reticulate::iterate(table), c("id", "name", "physical", "memory_total", "memory_free"), lines)
+  as_table(with_clean_errors(core()$gpu_table()))
 }
 
 #' Bring weights back to one device
@@ -109,21 +107,14 @@ on_device <- function(device) {
 #' @export
 overview <- function(object, batch_size = NULL) {
   check_parallel(object)
-  python <- with_clean_errors(object$overview(as_whole(batch_size)))
-  columns <- c("device", "replica", "rows", "weights", "slots", "received", "sent", "transfers")
-  as_table(reticulate::iterate(python), columns, c(reticulate::py_str(object$plan), reticulate::py_str(python)))
+  as_table(with_clean_errors(core()$overview(object, as_whole(batch_size))))
 }
 
 check_parallel <- function(object) {
-  if (!is_parallel(object)) {
+  if (!core()$is_parallel(object)) {
     stop(
       "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
       call. = FALSE
     )
   }
-}
-
-# By `__class__`, and so by its classes in older versions of reticulate, a parallel model is what its template is.
-is_parallel <- function(object) {
-  reticulate::import_builtins()$type(object)$`__name__` %in% c("ParallelModel", "JointModel") # of one machine, several
 }

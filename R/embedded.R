@@ -2,8 +2,8 @@
 # that R fetches and leaves its reply in, so that all that crosses does so by reticulate.
 
 answer_python <- function() {
-  request <- crossing()$current()
-  forget(crossing()$numbers_let_go())
+  request <- core()$current()
+  forget(core()$numbers_let_go())
   withRestarts(
     tryCatch(
       withCallingHandlers(
@@ -23,16 +23,12 @@ answer_python <- function() {
 
 # Half of a crossing, for rpy2, which carries the other half.
 to_python <- function(x) {
-  crossing()$current()$succeed(as_python(x))
+  core()$current()$succeed(as_python(x))
   invisible()
 }
 
 from_python <- function() {
-  as_r(reticulate::py_get_attr(crossing()$current(), "code"))
-}
-
-crossing <- function() {
-  core("embedded_r.crossing")
+  as_r(reticulate::py_get_attr(core()$current(), "code"))
 }
 
 run_request <- function(request) {

@@ -37,22 +37,15 @@
 #' @export
 estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)
-  python <- with_clean_errors(
+  as_table(with_clean_errors(
     core()$estimate(model, gpus, as_whole(batch_size), optimizer, cpu_merge, cpu_relocation)
-  )
-  columns <- c(
-    "device", "rows", "parameters", "weights", "optimizer", "copies", "gradients", "activations", "total", "received",
-    "sent"
-  )
-  as_table(reticulate::iterate(python), columns, reticulate::py_str(python))
+  ))
 }
 
 #' @rdname estimate
 #' @export
 measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose = 1L) {
-  python <- with_clean_errors(
+  as_table(with_clean_errors(
     core()$measure(parallel, as_arrays(x), as_arrays(y), as_whole(batch_size), as_whole(steps), as_whole(verbose))
-  )
-  columns <- c("one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict")
-  as_table(list(python), columns, reticulate::py_str(python))
+  ))
 }

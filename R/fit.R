@@ -75,16 +75,16 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
                                                    steps_per_epoch = NULL,
                                                    validation_steps = NULL,
                                                    ...) {
-  history <- run_verb(
-    "fit", object,
-    x = x,
+  history <- with_clean_errors(core()$fit(
+    object,
+    x = as_source(x, as_arrays),
     y = as_arrays(y),
     batch_size = as_whole(batch_size),
     epochs = as_whole(epochs),
     verbose = as_whole(verbose),
     callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, epochs)),
     validation_split = validation_split,
-    validation_data = validation_data,
+    validation_data = as_source(validation_data, as_validation_data),
     shuffle = shuffle,
     class_weight = as_class_weight(class_weight),
     sample_weight = as_arrays(sample_weight),
@@ -92,7 +92,7 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
     steps_per_epoch = as_whole(steps_per_epoch),
     validation_steps = as_whole(validation_steps),
     ...
-  )
+  ))
   invisible(as_history(history))
 }
 
@@ -114,9 +114,9 @@ evaluate.keras.src.trainers.trainer.Trainer <- function(object,
                                                         steps = NULL,
                                                         callbacks = NULL,
                                                         ...) {
-  run_verb(
-    "evaluate", object,
-    x = x,
+  with_clean_errors(core()$evaluate(
+    object,
+    x = as_source(x, as_arrays),
     y = as_arrays(y),
     batch_size = as_whole(batch_size),
     verbose = as_whole(verbose),
@@ -125,7 +125,7 @@ evaluate.keras.src.trainers.trainer.Trainer <- function(object,
     callbacks = as_callbacks(callbacks),
     return_dict = TRUE,
     ...
-  )
+  ))
 }
 
 #' @rdname fit.keras
@@ -137,26 +137,15 @@ predict.keras.src.trainers.trainer.Trainer <- function(object,
                                                        steps = NULL,
                                                        callbacks = NULL,
                                                        ...) {
-  run_verb(
-    "predict", object,
-    x = x,
+  with_clean_errors(core()$predict(
+    object,
+    x = as_source(x, as_arrays),
     batch_size = as_whole(batch_size),
     verbose = as_whole(verbose),
     steps = as_whole(steps),
     callbacks = as_callbacks(callbacks),
     ...
-  )
-}
-
-# Arrays are cut by one module of the core, functions are called by another; both call the model's own verb.
-run_verb <- function(verb, object, x, ..., validation_data = NULL) {
-  is_fed <- is.function(x) || is.function(validation_data)
-  arguments <- list(object, x = as_source(x, as_arrays), ...)
-  if (verb == "fit") {
-    arguments["validation_data"] <- list(as_source(validation_data, as_validation_data))
-  }
-  module <- core(if (is_fed) "fed_batches" else "array_batches")
-  with_clean_errors(do.call(core("interrupts")$interruptible, c(list(module[[verb]]), arguments)))
+  ))
 }
 
 # A generator in Python is an R function in R; all else are data.

@@ -91,10 +91,10 @@ get_config <- function(object) {
 #' @rdname get_layer
 #' @export
 pop_layer <- function(object) {
-  if (!inherits(object, "keras.src.models.sequential.Sequential") || is_parallel(object)) {
+  if (!inherits(object, "keras.src.models.sequential.Sequential") || core()$is_parallel(object)) {
     stop(
       "Expected a sequential model on one device. Received: ",
-      if (is_parallel(object)) "a parallel model" else class(object)[[1]],
+      if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
       ". Take the layer from a template, before `multi_gpu_model()`.",
       call. = FALSE
     )

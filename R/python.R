@@ -41,18 +41,18 @@ how_to_load <- function(piece) {
   )
 }
 
-# Where TF_CONFIG names other workers, the Python side has to be there before the first model: see `start.py`.
+# If TF_CONFIG lists other workers, loading the Python package joins them, which must happen before the first model.
 join_workers <- function(...) {
   if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 
-# The Python side of this package, or one of its modules, once all that it needs is there.
-core <- function(module = NULL) {
+# The only Python module of this package that R calls, once everything that it needs is installed.
+core <- function() {
   if (is.null(loaded$core)) {
     check_python(found_versions())
-    loaded$core <- reticulate::import_from_path("multigpu", python_folder())
+    loaded$core <- reticulate::import_from_path("multigpu.r_interface", python_folder())
   }
-  if (is.null(module)) loaded$core else reticulate::import(paste0("multigpu.", module))
+  loaded$core
 }
 
 python_folder <- function(folder = system.file("python", package = "multigpu")) {

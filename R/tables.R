@@ -1,12 +1,14 @@
-# A table of Python as a data frame that prints as Python prints it. `rows` have the columns as attributes.
-as_table <- function(rows, columns, lines) {
-  column <- function(name) unlist(lapply(rows, function(row) row[[name]] %||% NA))
-  empty <- function(name) if (length(rows) == 0) logical() else column(name)
+# A report of Python as a data frame that prints as in Python.
+as_table <- function(report) {
   structure(
-    as.data.frame(sapply(columns, empty, simplify = FALSE)),
+    as.data.frame(lapply(report$columns, as_column)),
     class = c("multigpu_table", "data.frame"),
-    lines = unlist(strsplit(lines, "\n"))
+    lines = strsplit(report$text, "\n")[[1]]
   )
+}
+
+as_column <- function(values) {
+  if (length(values) == 0) logical() else unlist(lapply(values, function(value) value %||% NA))
 }
 
 #' @export

@@ -42,7 +42,7 @@ test_that("a function is itself again, until Python has let it go", {
   rm(handle)
   for (i in 1:3) gc()
   reticulate::import("gc")$collect()
-  forget(crossing()$numbers_let_go())
+  forget(core()$numbers_let_go())
   expect_null(kept[[as.character(number)]])
 })
 
@@ -57,9 +57,10 @@ test_that("a history keeps its numbers", {
 })
 
 test_that("a request is answered, with its error and its warnings kept in it", {
-  request <- function(...) reticulate::import("multigpu.embedded_r.request")$Request(...)
+  conversion <- reticulate::import("multigpu.embedded_r.conversion")
+  request <- reticulate::import("multigpu.embedded_r.request")$Request
   ask <- function(request) {
-    pending <- reticulate::py_get_attr(crossing(), "pending")
+    pending <- reticulate::py_get_attr(conversion, "pending")
     pending$append(request)
     on.exit(pending$pop())
     answer_python()

@@ -67,7 +67,7 @@ test_that("R's data are left as they are, after training too", {
 
 test_that("large arrays are cut in Python, with the numbers of small ones", {
   data <- small_data()
-  module <- reticulate::import("multigpu.batches.array_source")
+  module <- reticulate::import("multigpu.batches.fit_arguments")
   train <- function() {
     parallel <- parallel_model()
     keras$utils$set_random_seed(5L)

@@ -8,7 +8,7 @@ test_that("a saved parallel model is its template, with its weights and its opti
   expect_true(save_model_hdf5(parallel, file))
   loaded <- load_model_hdf5(file)
   expect_identical(weights_of(loaded), weights_of(parallel))
-  expect_false(is_parallel(loaded))
+  expect_false(core()$is_parallel(loaded))
   expect_identical(as.integer(loaded$optimizer$iterations$numpy()), 2L) # 50 rows are two batches
 })
 

@@ -63,3 +63,36 @@ test_that("an error of Python is its message alone", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
   expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")
 })
+
+# All calls in an expression, and in those that it holds.
+calls_in <- function(expr) {
+  if (!is.recursive(expr)) {
+    return(list())
+  }
+  parts <- Filter(function(part) !identical(part, quote(expr = )), as.list(expr)) # an argument may be missing
+  c(if (is.call(expr)) list(expr), unlist(lapply(unname(parts), calls_in)))
+}
+
+calls_of_package <- function() {
+  functions <- Filter(is.function, as.list(asNamespace("multigpu"), all.names = TRUE))
+  unlist(lapply(unname(functions), function(f) calls_in(c(as.list(formals(f)), body(f)))))
+}
+
+test_that("R calls one Python module of the package, and every name in its list but no other", {
+  calls <- calls_of_package()
+  strings <- Filter(is.character, unlist(lapply(calls, as.list)))
+  expect_identical(unique(grep("^multigpu\\.", strings, value = TRUE)), "multigpu.r_interface")
+
+  around_core <- Filter(function(call) list(quote(core())) %in% as.list(call), calls)
+  accesses <- Filter(function(call) identical(call[[1]], quote(`$`)), around_core)
+  others <- setdiff(lapply(around_core, `[[`, 1), list(quote(`$`)))
+  expect_setequal(vapply(others, as.character, ""), c("{", "if")) # which load it and take nothing from it
+  names <- unique(vapply(accesses, function(call) as.character(call[[3]]), ""))
+  expect_setequal(names, unlist(core()$`__all__`))
+  for (name in names) expect_true(reticulate::py_has_attr(core(), name), info = name)
+})
+
+test_that("R without embedding needs no rpy2", {
+  core()
+  expect_false("rpy2" %in% names(reticulate::import("sys")$modules))
+})

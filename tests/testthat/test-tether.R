@@ -8,7 +8,7 @@ shared <- c(
 python_only <- c("restore_old_names", "plot_history") # scripts of Python; a history is plotted by `plot()` in R
 
 python_signature <- function(name) {
-  parameters <- reticulate::import("inspect")$signature(core()[[name]])$parameters
+  parameters <- reticulate::import("inspect")$signature(reticulate::import("multigpu")[[name]])$parameters
   parameters <- reticulate::iterate(parameters$values())
   is_empty <- function(parameter) inherits(parameter$default, "python.builtin.type") # `inspect.Parameter.empty`
   defaults <- lapply(parameters, function(each) if (is_empty(each)) "no default" else each$default)
@@ -55,9 +55,9 @@ for (name in shared) {
 }
 
 test_that("what Python offers, R offers", {
-  expect_setequal(c(shared, python_only), unlist(core()$`__all__`))
+  expect_setequal(c(shared, python_only), unlist(reticulate::import("multigpu")$`__all__`))
 })
 
 test_that("both languages have the same version", {
-  expect_identical(as.character(utils::packageVersion("multigpu")), core()$`__version__`)
+  expect_identical(as.character(utils::packageVersion("multigpu")), reticulate::import("multigpu")$`__version__`)
 })
