@@ -90,31 +90,3 @@ bring_home <- function(model, device = NULL) {
 on_device <- function(device) {
   with_clean_errors(core()$on_device(device))
 }
-
-#' What each device has to do
-#'
-#' @param object A parallel model, made by [multi_gpu_model()].
-#' @param batch_size Rows of a batch, to see how many each replica gets.
-#' @return A data frame with one row per device, which prints as a table with readable sizes. Its columns are `device`;
-#'   `replica`, counted from 0, and `rows` of a batch that it gets; `weights` and `slots` (of the optimizer), in bytes,
-#'   that the device owns; bytes `received` and `sent` in a training step, in so many `transfers`. What does not apply,
-#'   or is not known yet, is `NA`.
-#' @family devices
-#' @examples
-#' \dontrun{
-#' overview(parallel_model, batch_size = 256)
-#' }
-#' @export
-overview <- function(object, batch_size = NULL) {
-  check_parallel(object)
-  as_table(with_clean_errors(core()$overview(object, as_whole(batch_size))))
-}
-
-check_parallel <- function(object) {
-  if (!core()$is_parallel(object)) {
-    stop(
-      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
-      call. = FALSE
-    )
-  }
-}

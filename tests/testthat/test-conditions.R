@@ -1,3 +1,8 @@
+test_that("an error of Python is its message alone", {
+  expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
+  expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")
+})
+
 test_that("an interrupt ends training and leaves the template usable, with the weights trained so far", {
   data <- small_data()
   parallel <- parallel_model()

@@ -42,3 +42,11 @@ as_class_weight <- function(class_weight) {
   }
   reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))
 }
+
+# A whole number as an integer. Anything else stays as it is, for Python to take or to refuse.
+as_whole <- function(x) {
+  is_whole <- is.numeric(x) && length(x) == 1 && is.finite(x) && x == trunc(x) && abs(x) <= .Machine$integer.max
+  if (is_whole) as.integer(x) else x
+}
+
+`%||%` <- function(x, y) if (is.null(x)) y else x

@@ -1,3 +1,20 @@
+test_that("an overview is a data frame that prints as Python prints it", {
+  parallel <- parallel_model()
+  fit(parallel, small_data()$x, small_data()$y, epochs = 1)
+  table <- overview(parallel, batch_size = 10)
+  expect_s3_class(table, "data.frame")
+  expect_identical(table$device, available_gpus()$name)
+  expect_identical(as.integer(table$rows), c(3L, 3L, 2L, 2L))
+  expect_identical(sum(table$weights), 4L * length(weights_of(parallel)))
+  expect_true(all(is.na(overview(parallel)$rows)))
+  expect_snapshot(print(table))
+  expect_identical(class(table[1:2]), "data.frame")
+})
+
+test_that("a model that is not parallel has no overview", {
+  expect_snapshot(writeLines(error_text(overview(small_model()))))
+})
+
 test_that("an estimate is a data frame that prints as Python prints it", {
   table <- estimate(small_model(), gpus = 2, batch_size = 10, optimizer = "adam")
   expect_s3_class(table, "data.frame")

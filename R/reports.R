@@ -1,3 +1,31 @@
+#' What each device has to do
+#'
+#' @param object A parallel model, made by [multi_gpu_model()].
+#' @param batch_size Rows of a batch, to see how many each replica gets.
+#' @return A data frame with one row per device, which prints as a table with readable sizes. Its columns are `device`;
+#'   `replica`, counted from 0, and `rows` of a batch that it gets; `weights` and `slots` (of the optimizer), in bytes,
+#'   that the device owns; bytes `received` and `sent` in a training step, in so many `transfers`. What does not apply,
+#'   or is not known yet, is `NA`.
+#' @family devices
+#' @examples
+#' \dontrun{
+#' overview(parallel_model, batch_size = 256)
+#' }
+#' @export
+overview <- function(object, batch_size = NULL) {
+  check_parallel(object)
+  as_table(with_clean_errors(core()$overview(object, as_whole(batch_size))))
+}
+
+check_parallel <- function(object) {
+  if (!core()$is_parallel(object)) {
+    stop(
+      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
+      call. = FALSE
+    )
+  }
+}
+
 #' Will it fit, is it worth it?
 #'
 #' `estimate()` tells what [multi_gpu_model()] would take of each device: nothing is moved or run, and the GPUs need not
@@ -48,4 +76,33 @@ measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose
   as_table(with_clean_errors(
     core()$measure(parallel, as_arrays(x), as_arrays(y), as_whole(batch_size), as_whole(steps), as_whole(verbose))
   ))
+}
+
+# A report of Python as a data frame that prints as in Python.
+as_table <- function(report) {
+  structure(
+    as.data.frame(lapply(report$columns, as_column)),
+    class = c("multigpu_table", "data.frame"),
+    lines = strsplit(report$text, "\n")[[1]]
+  )
+}
+
+as_column <- function(values) {
+  if (length(values) == 0) logical() else unlist(lapply(values, function(value) value %||% NA))
+}
+
+#' @export
+print.multigpu_table <- function(x, ...) {
+  if (is.null(attr(x, "lines"))) { # a part of a table
+    return(NextMethod())
+  }
+  cat(attr(x, "lines"), sep = "\n")
+  invisible(x)
+}
+
+#' @export
+`[.multigpu_table` <- function(x, ...) {
+  attr(x, "lines") <- NULL
+  class(x) <- "data.frame"
+  x[...]
 }

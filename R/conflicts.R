@@ -1,3 +1,20 @@
+#' @importFrom generics compile fit
+#' @rawNamespace export(compile, fit)
+NULL
+
+#' The pipe
+#'
+#' `object %>% f(x)` is `f(object, x)`; see [magrittr::%>%].
+#'
+#' @name pipe
+#' @aliases %>%
+#' @usage lhs \%>\% rhs
+#' @param lhs,rhs A value, and a call of the function that takes it first.
+#' @return The value of the call.
+#' @importFrom magrittr %>%
+#' @export %>%
+NULL
+
 # Other packages that have the same names. Those of keras3 and tensorflow are used where these packages are attached:
 # ours are then left out of the search path, so nothing is masked, whichever package comes first.
 

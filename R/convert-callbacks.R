@@ -42,3 +42,16 @@ as_moment <- function(f) {
     NULL
   }, convert = TRUE)
 }
+
+# An R function that Python calls with tensors. Keras names losses and metrics by the function's `__name__`.
+as_tensor_function <- function(f, name) {
+  called <- function(y_true, y_pred, ...) f(beside(y_true, y_pred), y_pred, ...)
+  attr(called, "py_function_name") <- name
+  reticulate::r_to_py(called)
+}
+
+# Targets as a column where the predictions are one: else `y_true - y_pred` would be all differences between rows.
+beside <- function(y_true, y_pred) {
+  is_vector <- keras$ops$ndim(y_true) == 1 && keras$ops$ndim(y_pred) == 2
+  if (is_vector) keras$ops$expand_dims(y_true, -1L) else y_true
+}
