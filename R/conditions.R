@@ -1,21 +1,21 @@
-# An error of Python as one of R: its message alone, without the name of a class and without a trace.
-# What Python lacks is said first.
+# An error from Python as an R error with the message only, without the name of the class and without a traceback.
+# `core()` comes first: it reports missing requirements.
 with_clean_errors <- function(expr) {
   core()
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
 }
 
-# Older versions of reticulate pass on an interrupt that Python took as an error.
+# Older versions of reticulate turn an interrupt that Python has handled into an error.
 is_interrupt <- function(e) {
   startsWith(conditionMessage(e), "KeyboardInterrupt")
 }
 
 interrupt <- function() {
   signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
-  invokeRestart("abort") # as R does where nobody waits for it
+  invokeRestart("abort") # as R does if the interrupt is not handled
 }
 
-# A condition of its own: in newer versions of reticulate the one that arrives is a Python object that stays as it is.
+# A new condition, because in newer versions of reticulate the error is a Python object, which cannot be modified.
 clean_error <- function(e) {
   errorCondition(clean_message(conditionMessage(e)), class = class(e)[[1]], parent = e)
 }

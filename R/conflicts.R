@@ -4,56 +4,56 @@ NULL
 
 #' The pipe
 #'
-#' `object %>% f(x)` is `f(object, x)`; see [magrittr::%>%].
+#' `object %>% f(x)` is `f(object, x)`, see [magrittr::%>%].
 #'
 #' @name pipe
 #' @aliases %>%
 #' @usage lhs \%>\% rhs
-#' @param lhs,rhs A value, and a call of the function that takes it first.
+#' @param lhs,rhs A value, and a call of a function whose first argument it becomes.
 #' @return The value of the call.
 #' @importFrom magrittr %>%
 #' @export %>%
 NULL
 
-# Other packages that have the same names. Those of keras3 and tensorflow are used where these packages are attached:
-# ours are then left out of the search path, so nothing is masked, whichever package comes first.
+# Other packages that export the same names. If one of them is attached, its functions are used: the functions of the
+# same names are removed from the attached environment of this package, so nothing is masked, in either order.
 
-neighbours <- c("keras3", "tensorflow", "keras")
+conflicting_packages <- c("keras3", "tensorflow", "keras")
 
-# The old interface has this name too, for a function that only stops.
-kept_names <- list(keras = "multi_gpu_model")
+# The R interface of Keras 2 exports this name as well, for a function that only raises an error.
+never_removed <- list(keras = "multi_gpu_model")
 
-attached_neighbours <- function(packages = .packages()) {
-  intersect(neighbours, packages)
+attached_conflicts <- function(packages = .packages()) {
+  intersect(conflicting_packages, packages)
 }
 
-watch_neighbours <- function() {
-  for (package in neighbours) {
-    setHook(packageEvent(package, "attach"), function(...) attach_behind())
+watch_conflicts <- function() {
+  for (package in conflicting_packages) {
+    setHook(packageEvent(package, "attach"), function(...) attach_again())
   }
-  join_evaluate("tensorflow")
-  setHook(packageEvent("tensorflow", "onLoad"), function(...) join_evaluate("tensorflow"))
+  register_evaluate("tensorflow")
+  setHook(packageEvent("tensorflow", "onLoad"), function(...) register_evaluate("tensorflow"))
 }
 
-# Removes from an attached environment what a neighbour has under the same name.
-give_way <- function(attached, packages, exports_of = getNamespaceExports) {
+# Removes from an attached environment the names that other packages export.
+remove_conflicts <- function(attached, packages, exports_of = getNamespaceExports) {
   for (package in packages) {
-    shared <- setdiff(intersect(ls(attached), exports_of(package)), kept_names[[package]])
+    shared <- setdiff(intersect(ls(attached), exports_of(package)), never_removed[[package]])
     rm(list = shared, envir = attached)
   }
 }
 
-# Attaches this package anew, in front, with what no neighbour has.
-attach_behind <- function() {
-  place <- match("package:multigpu", search())
-  if (!is.na(place)) {
-    detach(pos = place)
+# Attaches this package again, in front, without the names that other packages export.
+attach_again <- function() {
+  position <- match("package:multigpu", search())
+  if (!is.na(position)) {
+    detach(pos = position)
     attachNamespace("multigpu")
   }
 }
 
-# `tensorflow::evaluate()` is a generic of its own: methods have to be known there too.
-join_evaluate <- function(package) {
+# `tensorflow::evaluate()` is a different generic: the method must be registered there as well.
+register_evaluate <- function(package) {
   if (!isNamespaceLoaded(package) || !"evaluate" %in% getNamespaceExports(package)) {
     return(invisible())
   }

@@ -1,4 +1,4 @@
-# R data as Python arrays. An array of numbers is viewed, not copied; batches of it are cut and cast in Python.
+# R data as Python arrays. A numeric array is viewed, not copied; Python slices and casts batches of it.
 as_arrays <- function(x) {
   if (is.null(x) || inherits(x, "python.builtin.object")) {
     return(x)
@@ -14,7 +14,7 @@ as_arrays <- function(x) {
 
 as_r_array <- function(x) {
   if (is.factor(x)) {
-    x <- as.integer(x) - 1L # classes count from 0 in Keras
+    x <- as.integer(x) - 1L # Keras counts classes from 0
   }
   if (is.null(dim(x))) array(x, length(x)) else x
 }
@@ -27,7 +27,7 @@ as_validation_data <- function(data) {
   do.call(reticulate::tuple, as_arrays(unname(data)))
 }
 
-# `list("0" = 1, "1" = 50)`: weights by class, which counts from 0
+# `list("0" = 1, "1" = 50)`: weights by class; classes are counted from 0
 as_class_weight <- function(class_weight) {
   if (is.null(class_weight) || inherits(class_weight, "python.builtin.object")) {
     return(class_weight)
@@ -35,7 +35,7 @@ as_class_weight <- function(class_weight) {
   classes <- suppressWarnings(as.integer(names(class_weight)))
   if (length(classes) == 0 || anyNA(classes)) {
     stop(
-      "Expected `class_weight` to be named by classes, which count from 0. Received: ",
+      "Expected `class_weight` to be named by classes, counted from 0. Received: ",
       paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`.",
       call. = FALSE
     )
@@ -43,8 +43,8 @@ as_class_weight <- function(class_weight) {
   reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))
 }
 
-# A whole number as an integer. Anything else stays as it is, for Python to take or to refuse.
-as_whole <- function(x) {
+# A whole number as an integer. Anything else is not changed, and Python accepts or refuses it.
+as_integer <- function(x) {
   is_whole <- is.numeric(x) && length(x) == 1 && is.finite(x) && x == trunc(x) && abs(x) <= .Machine$integer.max
   if (is_whole) as.integer(x) else x
 }

@@ -1,5 +1,5 @@
-# R inside a Python process: how R answers what Python asks by `multigpu.embedded_r`. Each request is a Python object
-# that R fetches and leaves its reply in, so that all that crosses does so by reticulate.
+# R inside a Python process: R's answer to a request from Python. Each request is a Python object, which R reads and in
+# which R stores the reply, so that reticulate converts everything.
 
 answer_python <- function() {
   request <- core()$current()
@@ -8,8 +8,8 @@ answer_python <- function() {
     tryCatch(
       withCallingHandlers(
         request$succeed(as_python(run_request(request))),
-        warning = function(w) pass_on(request$warn, w, "muffleWarning"),
-        message = function(m) pass_on(request$say, m, "muffleMessage")
+        warning = function(w) record(request$warn, w, "muffleWarning"),
+        message = function(m) record(request$say, m, "muffleMessage")
       ),
       error = function(e) {
         if (is_interrupt(e)) request$interrupt() else request$fail(plain_message(conditionMessage(e)), python_error(e))
@@ -21,7 +21,7 @@ answer_python <- function() {
   invisible()
 }
 
-# Half of a crossing, for rpy2, which carries the other half.
+# One direction each, for the cells of rpy2: rpy2 makes the call, reticulate converts the value.
 to_python <- function(x) {
   core()$current()$succeed(as_python(x))
   invisible()
@@ -42,12 +42,12 @@ run_request <- function(request) {
   do.call(f, c(as_r(reticulate::py_get_attr(request, "unnamed")), named), quote = TRUE)
 }
 
-pass_on <- function(to, condition, restart) {
+record <- function(to, condition, restart) {
   to(conditionMessage(condition))
   invokeRestart(restart)
 }
 
-# The error of Python behind an error of R.
+# The Python error that caused an R error.
 python_error <- function(e) {
   if (inherits(e, "python.builtin.BaseException")) {
     return(e)
@@ -55,7 +55,7 @@ python_error <- function(e) {
   if (!is.null(e$parent)) {
     return(python_error(e$parent))
   }
-  last <- reticulate::py_last_error() # the only place where older versions of reticulate have it
+  last <- reticulate::py_last_error() # older versions of reticulate keep it only here
   message <- plain_message(conditionMessage(e))
   if (nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
 }

@@ -1,8 +1,8 @@
-#' Make a model
+#' Create a model
 #'
-#' Layers, and all else that Keras has, are in the module [keras].
+#' Layers, and everything else that Keras provides, are in the module [keras].
 #'
-#' @param layers A list of layers, the first of them `keras$Input(list(...))`. More can be added with `model$add()`.
+#' @param layers A list of layers, beginning with `keras$Input(list(...))`. More layers can be added with `model$add()`.
 #' @param name Name of the model.
 #' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
 #' @return A Keras model.
@@ -26,13 +26,14 @@ keras_model <- function(inputs, outputs = NULL) {
 
 #' The Xception model
 #'
-#' A convolutional network for images, by F. Chollet, <https://arxiv.org/abs/1610.02357>.
+#' A convolutional network for images by F. Chollet, <https://arxiv.org/abs/1610.02357>.
 #'
-#' @param include_top Whether to have the dense layer that names the class.
-#' @param weights `"imagenet"` for trained weights, which are downloaded, a file of weights, or `NULL` for random ones.
+#' @param include_top Whether to include the dense layer that classifies the image.
+#' @param weights `"imagenet"` for trained weights, which are downloaded, the path of a file of weights, or `NULL` for
+#'   random weights.
 #' @param input_tensor A symbolic input to use for the images.
 #' @param input_shape Shape of an image, such as `c(299, 299, 3)`.
-#' @param pooling Without a top: `"avg"` or `"max"` to pool over the image, or `NULL`.
+#' @param pooling If `include_top = FALSE`: `"avg"` or `"max"` to pool over the image, or `NULL` for no pooling.
 #' @param classes Number of classes.
 #' @return A Keras model.
 #' @examples
@@ -52,17 +53,17 @@ application_xception <- function(include_top = TRUE,
     input_tensor = input_tensor,
     input_shape = if (!is.null(input_shape)) do.call(reticulate::tuple, lapply(as.list(input_shape), as.integer)),
     pooling = pooling,
-    classes = as_whole(classes)
+    classes = as_integer(classes)
   ))
 }
 
-#' Ask a model
+#' Inspect a model
 #'
-#' What a model is made of.
+#' The configuration, the layers and a summary of a model, and the removal of its last layer.
 #'
-#' @param object,x A Keras model, parallel or not. A parallel model answers as its template does.
+#' @param object,x A Keras model, parallel or not. For a parallel model, the result is that of its template.
 #' @param name Name of a layer.
-#' @param index Number of a layer, which counts from 1.
+#' @param index Number of a layer, counted from 1.
 #' @param line_length Width of the summary in characters.
 #' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
 #' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
@@ -75,11 +76,11 @@ application_xception <- function(include_top = TRUE,
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
   if (is.numeric(index) && any(index < 1)) {
-    stop("Expected `index` to count from 1. Received: index = ", index, ". Use `index = 1` for the first layer.",
+    stop("Expected `index` to be 1 or more. Received: index = ", index, ". Use `index = 1` for the first layer.",
       call. = FALSE
     )
   }
-  with_clean_errors(object$get_layer(name = name, index = if (!is.null(index)) as_whole(index - 1)))
+  with_clean_errors(object$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
 }
 
 #' @rdname get_layer
@@ -95,7 +96,7 @@ pop_layer <- function(object) {
     stop(
       "Expected a sequential model on one device. Received: ",
       if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
-      ". Take the layer from a template, before `multi_gpu_model()`.",
+      ". Remove the layer from the template, before `multi_gpu_model()`.",
       call. = FALSE
     )
   }
@@ -107,7 +108,7 @@ pop_layer <- function(object) {
 #' @export
 summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
-  with_clean_errors(object$summary(line_length = as_whole(line_length), print_fn = print_line, ...))
+  with_clean_errors(object$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
   invisible(object)
 }
 

@@ -1,7 +1,7 @@
 #' The Python modules of Keras and TensorFlow
 #'
-#' Handles to the modules, for all that has no function here: `keras$layers$Dense(10L)`, `tf$device("/cpu:0")`. Python
-#' starts when one of them is used for the first time, not before.
+#' These give access to everything that has no function in this package: `keras$layers$Dense(10L)`,
+#' `tf$device("/cpu:0")`. Python starts when one of them is first used.
 #'
 #' @return A Python module, see [reticulate::import()].
 #' @format Python modules.
@@ -21,23 +21,23 @@ loaded <- new.env(parent = emptyenv())
 
 declare_python <- function() {
   if (utils::packageVersion("reticulate") >= "1.41") {
-    # looked up by name: older versions, which are supported too, do not have it
+    # by name, because older versions, which are also supported, do not export it
     getExportedValue("reticulate", "py_require")(python_packages(), python_version = ">=3.11")
   }
   if (isTRUE(getOption("knitr.in.progress"))) {
-    Sys.setenv(RETICULATE_REMAP_OUTPUT_STREAMS = "1") # or what Keras prints never reaches the document
+    Sys.setenv(RETICULATE_REMAP_OUTPUT_STREAMS = "1") # otherwise the output of Keras is missing in the document
   }
-  keras <<- reticulate::import("keras", delay_load = how_to_load("Keras"))
-  tf <<- reticulate::import("tensorflow", delay_load = how_to_load("TensorFlow"))
-  setHook("reticulate.onPyInit", join_workers) # where another package starts Python
+  keras <<- reticulate::import("keras", delay_load = delayed_import("Keras"))
+  tf <<- reticulate::import("tensorflow", delay_load = delayed_import("TensorFlow"))
+  setHook("reticulate.onPyInit", join_workers) # if another package starts Python
 }
 
-how_to_load <- function(piece) {
+delayed_import <- function(name) {
   list(
     environment = "r-multigpu",
     priority = 5,
     on_load = join_workers,
-    on_error = function(e) stop(missing_piece(piece, what_failed(conditionMessage(e))), call. = FALSE)
+    on_error = function(e) stop(requirement_message(name, failure_reason(conditionMessage(e))), call. = FALSE)
   )
 }
 
@@ -60,9 +60,9 @@ python_folder <- function(folder = system.file("python", package = "multigpu")) 
     return(folder)
   }
   stop(
-    "Expected the Python side of multigpu in the folder `python` of the package. Received: a file, which is what a ",
-    "link becomes in a ZIP archive or on Windows. Install from the source package that `R CMD build` makes, or clone ",
-    "the repository with `git clone -c core.symlinks=true`.",
+    "Expected the Python package in the folder `python` of the R package. Received: a file, which replaces a symbolic ",
+    "link in a ZIP archive or on Windows. Install from the source package that `R CMD build` makes, or clone the ",
+    "repository with `git clone -c core.symlinks=true`.",
     call. = FALSE
   )
 }

@@ -1,31 +1,34 @@
 #' Save and load models and weights as HDF5 files
 #'
-#' Of a parallel model the template is saved: a plain file, which Keras loads on one device and without this package.
-#' The file is written beside the old one and then put in its place, so that one of them is always there, whole.
+#' For a parallel model, the template is saved, as a plain file that Keras loads on one device and without this package.
+#' Files are written atomically: a new file is written next to the old one and then replaces it, so that one of them
+#' always exists and is complete.
 #'
-#' Files that were saved from a parallel model of the old `multi_gpu_model()` are read too: of the model the template,
-#' of the weights those of the template. `clean_parallel_hdf5()` turns such a file of a model into a plain one.
+#' Files of parallel models that the `multi_gpu_model()` of Keras 2 has saved can be loaded too: the result is the
+#' template or the weights of the template. `clean_parallel_hdf5()` converts such a file of a model to a plain file.
 #'
 #' @param object A Keras model, parallel or not.
-#' @param filepath The file; `~` is the home directory. Weights are written in the format of Keras 3 if the name ends in
-#'   `.weights.h5`, and else in the older one, which can be loaded by name.
-#' @param overwrite Whether to replace a file that is there. If `FALSE`, an interactive session asks, and any other one
-#'   stops.
-#' @param include_optimizer Whether to save how the model was compiled, and the optimizer's state, to resume training.
-#' @param custom_objects Custom classes and functions by name, in a named list.
-#' @param compile Whether to compile the model as it was when it was saved.
-#' @param safe_mode Whether to read the file in a process of its own, within limits, and to refuse what no such file
-#'   needs: links, and models that name anything but parts of models of Keras and what you passed or registered, or that
-#'   hold code, such as a Lambda layer. The model is built in that process first; of objects of your own, which stay
-#'   here, only what the file says beside them. `FALSE` says that you trust the file: it is then read directly, which is
+#' @param filepath Path of the file; `~` is the home directory. Weights are written in the format of Keras 3 if the path
+#'   ends in `.weights.h5`, otherwise in the older format, which can be loaded by name.
+#' @param overwrite Whether to replace an existing file. If `FALSE`, an interactive session asks, and other sessions
+#'   raise an error.
+#' @param include_optimizer Whether to save the arguments of `compile()` and the state of the optimizer, to resume
+#'   training.
+#' @param custom_objects A named list of custom classes and functions.
+#' @param compile Whether to compile the model as it was compiled when it was saved.
+#' @param safe_mode Whether to treat the file as untrusted. It is then read in a separate process with limits. Links,
+#'   code such as that of a Lambda layer, and all names except those of parts of Keras models and of objects that you
+#'   passed or registered raise an error. The model is first built in that process; custom objects are not sent there,
+#'   only the configuration that the file has for them is checked. `FALSE` reads a trusted file directly, which is
 #'   faster.
-#' @param max_seconds,max_gigabytes Processor time, and memory besides its weights, that building the model may take, in
-#'   safe mode.
-#' @param by_name Whether layers get the weights of the layer of the same name, rather than of that at the same place.
-#' @param skip_mismatch Whether to skip layers whose number or shape of weights differs; only with `by_name = TRUE`.
-#' @param reshape Whether to reshape weights to those of the layer, if they have as many values; only with
-#'   `by_name = TRUE`.
-#' @param to Where the plain file goes.
+#' @param max_seconds,max_gigabytes Limits for building the model in safe mode: processor time, and memory in addition
+#'   to its weights.
+#' @param by_name Whether to match layers by name instead of by position.
+#' @param skip_mismatch Whether layers whose weights in the file differ in number or shape keep their own weights, with
+#'   a warning.
+#' @param reshape Whether to reshape weights to the shape in the layer if the number of values is the same; only for
+#'   files in the older format.
+#' @param to Path of the plain file.
 #'
 #' @return `load_model_hdf5()`: a model, on one device. `load_model_weights_hdf5()`: the model, invisibly. The others:
 #'   whether a file was written, invisibly.
@@ -75,10 +78,10 @@ clean_parallel_hdf5 <- function(filepath, to, custom_objects = NULL, overwrite =
   })
 }
 
-# Asks before a file is replaced, where there is someone to ask; otherwise Python refuses.
+# An interactive session asks before a file is replaced; in other sessions Python raises an error.
 save_if_wanted <- function(filepath, overwrite, save, ask = if (interactive()) readline) {
   if (isFALSE(overwrite) && !is.null(ask) && file.exists(filepath)) {
-    answer <- ask(paste0(filepath, " is there. Replace it? [y/N] "))
+    answer <- ask(paste0(filepath, " exists. Replace it? [y/N] "))
     overwrite <- tolower(answer) %in% c("y", "yes")
     if (!overwrite) {
       return(invisible(FALSE))

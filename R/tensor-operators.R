@@ -1,5 +1,5 @@
-# R's operators and functions on tensors, so that losses and metrics can be written in R. The methods belong to a class
-# from which TensorFlow's tensors inherit: those of the R package tensorflow, for the tensors themselves, go first.
+# R's operators and functions on tensors, so that losses and metrics can be written in R. The methods are for a base
+# class of TensorFlow's tensors: those of the R package tensorflow are for a subclass and take precedence.
 
 #' @export
 Ops.tensorflow.python.types.core.Tensor <- function(e1, e2) { # nolint: object_name_linter.
@@ -20,7 +20,7 @@ operators <- c(
   ">=" = "greater_equal", "&" = "logical_and", "|" = "logical_or", "!" = "logical_not"
 )
 
-# Numbers stay numbers, which take the type of the tensor that they meet; longer vectors become tensors.
+# A single number is not converted and takes the type of the tensor; longer vectors become tensors.
 as_operand <- function(x) {
   if (inherits(x, "python.builtin.object") || length(x) == 1 && is.null(dim(x))) {
     return(x)
@@ -48,9 +48,9 @@ tensor_function <- function(name) {
     return(keras$ops[[name]])
   }
   stop(
-    "Expected a function that tensors have. Received: `", name, "()`. Use the functions of `keras$ops` or `tf$math`.",
+    "Expected a function that is defined for tensors. Received: `", name, "()`. Use `keras$ops` or `tf$math`.",
     call. = FALSE
   )
 }
 
-utils::globalVariables(".Generic") # which R defines in these methods
+utils::globalVariables(".Generic") # R defines it in these methods

@@ -1,21 +1,22 @@
 #' Configure a model for training
 #'
-#' Says how a model is trained and measured: once before the first [fit()], and again to change that, or after freezing
-#' layers.
+#' Sets the optimizer, the loss and the metrics. Call it once before the first [fit()], and again to change them or
+#' after freezing layers.
 #'
-#' @param object A Keras model. Of a parallel model, the template is compiled too: both share one optimizer.
+#' @param object A Keras model. Compiling a parallel model also compiles its template: both share one optimizer.
 #' @param optimizer Name of an optimizer, or an object such as `keras$optimizers$Adam(1e-3)`.
-#' @param loss Name of a loss, an object, or an R function of `y_true` and `y_pred`; for several outputs a list of them,
-#'   which may be named by output.
-#' @param metrics Names of metrics, objects, or R functions of `y_true` and `y_pred`, in a list. A name in that list is
-#'   the name of the metric or, if it is that of an output, the output that it is for.
+#' @param loss Name of a loss, a loss object, or an R function of `y_true` and `y_pred`. For several outputs, a list of
+#'   them, which may be named by output.
+#' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
+#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for.
 #' @param loss_weights Weights of the losses of several outputs.
-#' @param weighted_metrics Metrics that take sample and class weights into account.
+#' @param weighted_metrics Metrics to which sample and class weights are applied.
 #' @param ... More arguments of Keras' `compile()`, such as `run_eagerly`, `steps_per_execution` or `jit_compile`.
 #'
 #' @section Losses and metrics in R:
-#' A function gets the targets and the predictions of the whole batch as tensors. R's operators and functions such as
-#' `abs()`, `sqrt()`, `exp()`, `log()`, `sum()`, `max()` and `mean()` work on them; for all else there is `keras$ops`.
+#' A function is called with the targets and the predictions of the global batch, as tensors. R's operators work on
+#' them, and so do functions such as `abs()`, `sqrt()`, `exp()`, `log()`, `sum()`, `max()` and `mean()`. For other
+#' operations use `keras$ops`.
 #'
 #' @return The model, invisibly.
 #' @family verbs
@@ -53,7 +54,7 @@ compile.keras.src.trainers.trainer.Trainer <- function(object,
   invisible(object)
 }
 
-# A list of Keras' own kind does not become one of R by itself.
+# reticulate does not convert the list class of Keras.
 output_names <- function(object) {
   if (reticulate::py_has_attr(object, "output_names")) {
     unlist(reticulate::import_builtins()$list(object$output_names))

@@ -1,44 +1,46 @@
 #' Train, evaluate and predict
 #'
-#' Keras' own verbs, with R data and R functions. They take parallel models and all other Keras models alike.
+#' The methods of Keras models for R data and R functions. They work on parallel models and on all other Keras models.
 #'
 #' @param object A Keras model, parallel or not.
-#' @param x Inputs: an array whose first dimension counts rows, a list of them for several inputs, a data frame, a
-#'   Python dataset, or, in `fit()`, an R function without arguments that returns the next batch as `list(x, y)`.
-#' @param y Targets, in the same forms. A factor is taken as classes, which count from 0.
-#' @param batch_size Rows of a batch; 32 if `NULL`. On several GPUs it is the size of the whole batch.
-#' @param epochs Passes over the data.
-#' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` what suits the terminal.
-#'   The default is 2 in knitr, 0 in tests with testthat, and `"auto"` elsewhere.
-#' @param callbacks A list of Keras callbacks, or of R functions named by the moment when they are called, see below.
-#' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio, if the
+#' @param x Inputs: an array whose first dimension is rows, a list of arrays for several inputs, a data frame, a Python
+#'   dataset, or an R function without arguments that returns the next batch, as in [fit_generator()].
+#' @param y Targets, in the same forms. The levels of a factor become class numbers, counted from 0.
+#' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
+#' @param epochs Number of passes over the data.
+#' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
+#'   default is 2 in knitr, 0 in testthat, and `"auto"` elsewhere.
+#' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
+#' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio if the
 #'   package tfruns is installed.
-#' @param validation_split Share of the rows, the last ones, to validate on rather than to train on.
-#' @param validation_data `list(x, y)` or `list(x, y, weights)` to validate on after each epoch, or a function as for
+#' @param validation_split Fraction of the rows to use for validation instead of training, taken from the end.
+#' @param validation_data `list(x, y)` or `list(x, y, weights)` for validation after each epoch, or a function as for
 #'   `x`.
-#' @param shuffle Whether to deal rows anew in each epoch; `"batch"` does so within batches.
-#' @param class_weight Weights of classes, named by them: `list("0" = 1, "1" = 50)`.
-#' @param sample_weight Weights of rows.
-#' @param initial_epoch Epochs that were trained before, to resume.
-#' @param steps_per_epoch,validation_steps,steps Batches of an epoch, of a validation, of a pass. Needed for functions.
-#' @param ... More arguments of the same verb of Keras, such as `validation_freq` or `validation_batch_size`.
+#' @param shuffle Whether to shuffle the rows before each epoch; `"batch"` shuffles within batches.
+#' @param class_weight A list of class weights, named by class: `list("0" = 1, "1" = 50)`.
+#' @param sample_weight Weights of the rows.
+#' @param initial_epoch Number of epochs that were trained before, to resume a training.
+#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
+#'   `x` or `validation_data` is a function.
+#' @param ... More arguments of the same Keras method, such as `validation_freq` or `validation_batch_size`.
 #'
 #' @section Callbacks in R:
 #' `callbacks = list(on_epoch_end = function(epoch, logs) ...)` calls the function after each epoch. Epochs and batches
-#' count from 0; `logs` is a named list of the loss and metrics. There are `on_train_begin`, `on_train_end` (both with
-#' `logs` alone), `on_epoch_begin`, `on_epoch_end`, `on_train_batch_begin`, `on_train_batch_end`, and the like with
-#' `test` and `predict`. Inside any of them the template has the weights trained so far.
+#' are counted from 0; `logs` is a named list of the loss and metrics. The hooks are `on_train_begin` and `on_train_end`
+#' (with `logs` only), `on_epoch_begin`, `on_epoch_end`, `on_train_batch_begin`, `on_train_batch_end`, and the same with
+#' `test` and `predict`, which have no epochs. A function may take fewer arguments. In each hook, the template has the
+#' weights trained so far.
 #'
 #' @section Memory:
-#' Large R arrays are viewed from Python, not copied: each batch is cut and cast when its turn comes. Batches and their
-#' order are those that Keras makes of the same array.
+#' Python reads large R arrays in place, without copying them: each batch is sliced and cast when it is needed. The
+#' batches and their order are those that Keras makes from the same array.
 #'
 #' @section Interrupts:
-#' Ctrl-C, or Stop in RStudio, ends training after the step that is under way; a second one ends it at once. The
-#' template keeps the weights trained so far and can be trained on.
+#' Ctrl-C, or Stop in RStudio, ends training after the current step; a second one ends it immediately. The template has
+#' the weights trained so far, and training can be continued.
 #'
-#' @return `fit()`: a training history with a `print()`, a `plot()` and an `as.data.frame()` method. `evaluate()`: a
-#'   named list of the loss and metrics. `predict()`: an array, or a list of them for several outputs.
+#' @return `fit()`: a training history with `print()`, `plot()` and `as.data.frame()` methods, invisibly. `evaluate()`:
+#'   a named list of the loss and metrics. `predict()`: an array, or a list of arrays for several outputs.
 #' @family verbs
 #' @examples
 #' \dontrun{
@@ -79,18 +81,18 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
     object,
     x = as_source(x, as_arrays),
     y = as_arrays(y),
-    batch_size = as_whole(batch_size),
-    epochs = as_whole(epochs),
-    verbose = as_whole(verbose),
+    batch_size = as_integer(batch_size),
+    epochs = as_integer(epochs),
+    verbose = as_integer(verbose),
     callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, epochs)),
     validation_split = validation_split,
     validation_data = as_source(validation_data, as_validation_data),
     shuffle = shuffle,
     class_weight = as_class_weight(class_weight),
     sample_weight = as_arrays(sample_weight),
-    initial_epoch = as_whole(initial_epoch),
-    steps_per_epoch = as_whole(steps_per_epoch),
-    validation_steps = as_whole(validation_steps),
+    initial_epoch = as_integer(initial_epoch),
+    steps_per_epoch = as_integer(steps_per_epoch),
+    validation_steps = as_integer(validation_steps),
     ...
   ))
   invisible(as_history(history))
@@ -118,10 +120,10 @@ evaluate.keras.src.trainers.trainer.Trainer <- function(object,
     object,
     x = as_source(x, as_arrays),
     y = as_arrays(y),
-    batch_size = as_whole(batch_size),
-    verbose = as_whole(verbose),
+    batch_size = as_integer(batch_size),
+    verbose = as_integer(verbose),
     sample_weight = as_arrays(sample_weight),
-    steps = as_whole(steps),
+    steps = as_integer(steps),
     callbacks = as_callbacks(callbacks),
     return_dict = TRUE,
     ...
@@ -140,15 +142,15 @@ predict.keras.src.trainers.trainer.Trainer <- function(object,
   with_clean_errors(core()$predict(
     object,
     x = as_source(x, as_arrays),
-    batch_size = as_whole(batch_size),
-    verbose = as_whole(verbose),
-    steps = as_whole(steps),
+    batch_size = as_integer(batch_size),
+    verbose = as_integer(verbose),
+    steps = as_integer(steps),
     callbacks = as_callbacks(callbacks),
     ...
   ))
 }
 
-# A generator in Python is an R function in R; all else are data.
+# An R function is a generator: Python calls it for the next batch. Everything else is data.
 as_source <- function(x, as_data) {
   if (is.function(x)) reticulate::r_to_py(function() as_batch(x()), convert = TRUE) else as_data(x)
 }

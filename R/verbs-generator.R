@@ -1,17 +1,17 @@
 #' Train, evaluate and predict from a generator
 #'
-#' A generator is an R function without arguments that returns the next batch, as `list(x, y)` or
-#' `list(x, y, weights)`, and `NULL` when there are no more. R calls it just before each step, on its own thread: what
-#' blocks or crashes elsewhere, an R function that TensorFlow calls in the background, cannot happen.
+#' A generator is an R function without arguments that returns the next batch, as `list(x, y)` or `list(x, y, weights)`,
+#' and `NULL` when there are no more batches. It is called just before each step, on the main thread. TensorFlow never
+#' calls it from a background thread, which would block or crash R.
 #'
-#' [fit()] takes such a function too; these names are those of the R interface of Keras 2.
+#' [fit()] accepts such a function as well. The names on this page are those of the R interface of Keras 2.
 #'
 #' @inheritParams fit.keras
 #' @param generator An R function that returns the next batch, or a Python generator, dataset or `PyDataset`.
-#' @param steps_per_epoch,validation_steps,steps Batches of an epoch, of a validation, of a pass.
+#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass.
 #' @param validation_data A generator, or `list(x, y)`.
-#' @param max_queue_size,workers Not used: batches are made when their turn comes.
-#' @return As of [fit()], [evaluate()] and `predict()`.
+#' @param max_queue_size,workers Ignored: each batch is made when it is needed.
+#' @return The same as [fit()], [evaluate()] and `predict()`.
 #' @family verbs
 #' @examples
 #' \dontrun{

@@ -1,10 +1,10 @@
-#' One step on one batch
+#' Run one step on one batch
 #'
-#' For training loops of your own. `predict_proba()` is another name of `predict()`.
+#' For custom training loops. `predict_proba()` is an old name of `predict()`.
 #'
 #' @inheritParams fit.keras
-#' @param steps Batches of a pass, where `x` is a generator.
-#' @return `train_on_batch()` and `test_on_batch()`: the loss, or with metrics a vector of the loss and metrics.
+#' @param steps Number of batches, if `x` is a generator.
+#' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
 #' @family verbs
 #' @examples

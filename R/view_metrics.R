@@ -1,20 +1,20 @@
-# RStudio's live plot of metrics, as callbacks for Keras; none where there is nothing to show them.
-metrics_viewer <- function(view_metrics, epochs, tfruns = namespace_if_there("tfruns")) {
+# RStudio's live plot of metrics, as a list of callbacks for Keras; empty if it cannot be shown.
+metrics_viewer <- function(view_metrics, epochs, tfruns = optional_namespace("tfruns")) {
   wanted <- if (identical(view_metrics, "auto")) in_rstudio() else isTRUE(view_metrics)
   if (!wanted || is.null(tfruns)) {
     return(list())
   }
-  list(as_callback(viewer_moments(as_whole(epochs), tfruns)))
+  list(as_callback(viewer_hooks(as_integer(epochs), tfruns)))
 }
 
-viewer_moments <- function(epochs, tfruns) {
+viewer_hooks <- function(epochs, tfruns) {
   seen <- list()
   viewer <- NULL
   show <- function(epoch, logs) {
     for (name in names(logs)) {
       seen[[name]] <<- c(seen[[name]], logs[[name]])
     }
-    table <- as.data.frame(lapply(seen, `length<-`, epochs)) # epochs to come are NA
+    table <- as.data.frame(lapply(seen, `length<-`, epochs)) # future epochs are NA
     if (is.null(viewer)) {
       viewer <<- tfruns$view_run_metrics(table)
     } else {
@@ -28,6 +28,6 @@ in_rstudio <- function() {
   interactive() && nzchar(Sys.getenv("RSTUDIO")) && !is.null(getOption("viewer"))
 }
 
-namespace_if_there <- function(package) {
+optional_namespace <- function(package) {
   if (requireNamespace(package, quietly = TRUE)) asNamespace(package)
 }

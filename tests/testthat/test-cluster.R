@@ -64,17 +64,17 @@ built_by_another <- c(
   "cat(sprintf('%s: joined\\n', format(parallel_model$plan$cluster)))" # in one piece: both print at the same time
 )
 
-test_that("a model that another package has built first is trained by both", {
+test_that("a model that was built first by another package is trained by both workers", {
   expect_equal(run_two_workers(built_by_another), c("worker 0 of 2: joined", "worker 1 of 2: joined"))
 })
 
-test_that("tasks of SLURM join where they ask to, before another package builds the model", {
+test_that("tasks of SLURM that call join_cluster() join, before another package builds the model", {
   joined <- c("worker 0 of 2: joined", "worker 1 of 2: joined")
   asked <- append(built_by_another, "join_cluster()", after = 1)
   expect_equal(run_two_workers(asked, by_slurm = TRUE), joined)
 })
 
-test_that("tasks of SLURM that do not join train apart, and say so in one line", {
+test_that("tasks of SLURM that do not join train separately, and print one line about it", {
   apart <- c("multigpu::simulate_gpus(2)", sub("gpus = 1", "gpus = 2", head(built_by_another, -1), fixed = TRUE))
   lines <- run_two_workers(apart, by_slurm = TRUE, expected = "^multigpu: this is one of 2 tasks")
   cure <- "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'"
@@ -86,7 +86,7 @@ resolver_of <- function(...) {
   tf$distribute$cluster_resolver$SimpleClusterResolver(spec, task_type = "worker", task_id = 0L)
 }
 
-test_that("a resolver that finds one worker changes nothing, and one that finds more comes too late here", {
+test_that("a resolver with one worker changes nothing, and one with more is too late here", {
   expect_null(join_cluster())
   expect_error(join_cluster("slurm"), "Expected `resolver` to be one of .* Received: resolver='slurm'")
   expect_null(join_cluster(resolver_of("a:1")))

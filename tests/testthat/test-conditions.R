@@ -1,4 +1,4 @@
-test_that("an error of Python is its message alone", {
+test_that("an error from Python has the message only", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
   expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")
 })

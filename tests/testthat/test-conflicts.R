@@ -1,5 +1,5 @@
-# Stand-ins for packages that cannot be installed here, with the names and the classes that they have.
-install_stand_in <- function(name, exports, code) {
+# Mocks of packages that cannot be installed here, with their names and classes.
+install_mock <- function(name, exports, code) {
   lib <- tempfile("lib")
   folder <- file.path(tempfile("src"), name)
   dir.create(lib)
@@ -16,13 +16,13 @@ install_stand_in <- function(name, exports, code) {
   lib
 }
 
-keras3_stand_in <- function() {
+mock_keras3 <- function() {
   verbs <- c("compile", "evaluate", "fit", "predict", "print", "summary")
   functions <- c(
     "keras", "keras_model", "keras_model_sequential", "application_xception", "get_layer", "get_config", "pop_layer",
     "train_on_batch", "test_on_batch", "predict_on_batch"
   )
-  install_stand_in(
+  install_mock(
     "keras3",
     c(
       "importFrom(generics, compile, fit)", "importFrom(magrittr, '%>%')", "export(compile, fit, '%>%')",
@@ -47,15 +47,15 @@ use_everything <- c(
   "cat(environmentName(environment(multi_gpu_model)), environmentName(environment(fit_generator)))"
 )
 
-test_that("beside keras3 its own functions and methods are used, in either order, without a word", {
-  lib <- keras3_stand_in()
+test_that("with keras3 attached, its functions and methods are used, in either order, without messages", {
+  lib <- mock_keras3()
   expected <- "keras3 keras3 keras3 keras3 keras3 keras3 multigpu multigpu"
   expect_identical(run_in_new_r(c("library(keras3)", "library(multigpu)", use_everything), lib), expected)
   expect_identical(run_in_new_r(c("library(multigpu)", "library(keras3)", use_everything), lib), expected)
 })
 
-test_that("beside the R package tensorflow its `tf` and its `evaluate` are used, in either order", {
-  lib <- install_stand_in(
+test_that("with the R package tensorflow attached, its `tf` and `evaluate` are used, in either order", {
+  lib <- install_mock(
     "tensorflow", "export(tf, evaluate)",
     c("tf <- 'tensorflow'", "evaluate <- function(object, ...) UseMethod('evaluate')")
   )
@@ -68,8 +68,8 @@ test_that("beside the R package tensorflow its `tf` and its `evaluate` are used,
   expect_identical(run_in_new_r(c("library(multigpu)", "library(tensorflow)", use), lib), "tensorflow multigpu")
 })
 
-test_that("beside the old interface our `multi_gpu_model` is the one that is called", {
-  lib <- install_stand_in(
+test_that("with the R package keras attached, our `multi_gpu_model` is used", {
+  lib <- install_mock(
     "keras", "export(multi_gpu_model, save_model_hdf5)",
     c("multi_gpu_model <- function(...) stop('deprecated')", "save_model_hdf5 <- function(...) NULL")
   )
@@ -80,7 +80,7 @@ test_that("beside the old interface our `multi_gpu_model` is the one that is cal
   expect_identical(tail(before, 1), " multigpu keras")
 })
 
-test_that("methods of the R package tensorflow go before ours", {
+test_that("methods of the R package tensorflow take precedence", {
   tensor <- structure(list(), class = c("tensorflow.tensor", class(tf$constant(1))))
   registerS3method("Ops", "tensorflow.tensor", function(e1, e2) "theirs")
   expect_identical(tensor + 1, "theirs")

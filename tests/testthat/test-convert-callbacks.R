@@ -1,4 +1,4 @@
-test_that("functions of R are called at their moments, in order, with logs", {
+test_that("R functions are called at their hooks, in order, with logs", {
   calls <- character()
   note <- function(name) {
     force(name)
@@ -13,7 +13,7 @@ test_that("functions of R are called at their moments, in order, with logs", {
   expect_identical(calls, c(names[1], rep(names[2:5], 2), names[6]))
 })
 
-test_that("a callback sees the epoch, the logs, and the template's weights of that moment", {
+test_that("a callback gets the epoch and the logs, and the template has the weights trained so far", {
   data <- small_data()
   parallel <- parallel_model()
   seen <- list()
@@ -27,7 +27,7 @@ test_that("a callback sees the epoch, the logs, and the template's weights of th
   expect_false(identical(weights[[1]], weights[[2]]))
 })
 
-test_that("functions may take fewer arguments, and old names are known", {
+test_that("functions may take fewer arguments, and the hook names of Keras 2 are accepted", {
   epochs <- integer()
   batches <- 0
   callbacks <- list(
@@ -40,7 +40,7 @@ test_that("functions may take fewer arguments, and old names are known", {
   expect_identical(batches, 4)
 })
 
-test_that("evaluate and predict have callbacks too", {
+test_that("evaluate and predict have callbacks", {
   ended <- character()
   callbacks <- list(
     on_test_end = function(logs) ended <<- c(ended, "test"),
@@ -57,6 +57,6 @@ test_that("an error in a callback ends training with its message", {
   expect_error(fit(parallel_model(), small_data()$x, small_data()$y, callbacks = callbacks), "^disk is full$")
 })
 
-test_that("a moment that is none is refused", {
+test_that("an unknown hook is an error", {
   expect_snapshot(writeLines(error_text(as_callbacks(list(on_epoch = function(epoch, logs) NULL)))))
 })

@@ -1,4 +1,4 @@
-test_that("a request is answered, with its error and its warnings kept in it", {
+test_that("a request gets the reply, the error and the warnings", {
   conversion <- reticulate::import("multigpu.embedded_r.conversion")
   request <- reticulate::import("multigpu.embedded_r.request")$Request
   ask <- function(request) {

@@ -1,4 +1,4 @@
-test_that("the parallel model answers as its template does", {
+test_that("the configuration and the layers of a parallel model are those of its template", {
   model <- small_model()
   parallel <- multi_gpu_model(model, 2)
   expect_identical(get_config(parallel)$name, get_config(model)$name)
@@ -6,7 +6,7 @@ test_that("the parallel model answers as its template does", {
   expect_identical(get_layer(parallel, model$layers[[2]]$name)$name, model$layers[[2]]$name)
 })
 
-test_that("a summary tells the layers and the devices", {
+test_that("a summary shows the layers and the devices", {
   parallel <- multi_gpu_model(small_model(), 2)
   lines <- capture.output(summary(parallel))
   expect_match(lines, "hidden (Dense)", fixed = TRUE, all = FALSE)
@@ -14,13 +14,13 @@ test_that("a summary tells the layers and the devices", {
   expect_identical(capture.output(print(parallel)), lines)
 })
 
-test_that("the last layer can be taken from a sequential model", {
+test_that("the last layer of a sequential model can be removed", {
   model <- small_model()
   pop_layer(model)
   expect_length(model$layers, 1)
 })
 
-test_that("layers that are not there are refused", {
+test_that("layers that do not exist are errors", {
   model <- small_model()
   expect_snapshot({
     writeLines(error_text(get_layer(model, index = 0)))

@@ -35,7 +35,7 @@ test_that("the template has the trained weights", {
   expect_false(identical(weights_of(parallel$template), before))
 })
 
-test_that("the merge and the weights are where they were asked for", {
+test_that("the merge and the weights are on the requested devices", {
   plan <- multi_gpu_model(small_model(), 2, cpu_merge = FALSE, cpu_relocation = TRUE)$plan
   expect_true(plan$cpu_relocation)
   expect_identical(plan$merge_device, "CPU:0") # which is the first device here
@@ -43,14 +43,14 @@ test_that("the merge and the weights are where they were asked for", {
   expect_identical(plan$merge_device, "CPU:2")
 })
 
-test_that("what is no template is refused", {
+test_that("what is not a template is an error", {
   expect_snapshot({
     writeLines(error_text(multi_gpu_model(1, 2)))
     writeLines(error_text(multi_gpu_model(parallel_model(), 2)))
   })
 })
 
-test_that("numbers become whole counts and ids, and a single number is a count", {
+test_that("numbers become integer counts and ids, and a single number is a count", {
   expect_null(as_gpus(NULL))
   expect_identical(as_gpus(8), 8L)
   expect_identical(as_gpus(8L), 8L)
@@ -64,7 +64,7 @@ test_that("numbers become whole counts and ids, and a single number is a count",
   expect_identical(as_gpus(-1), -1L)
 })
 
-test_that("names stay names, also in factors, whose codes mean nothing", {
+test_that("names remain names, also in factors, whose codes are ignored", {
   expect_identical(as_gpus("GPU:0"), "GPU:0")
   expect_identical(as_gpus(c("GPU:1", "GPU:0")), list("GPU:1", "GPU:0"))
   expect_identical(as_gpus(list("GPU:0", 1)), list("GPU:0", 1L))
@@ -72,7 +72,7 @@ test_that("names stay names, also in factors, whose codes mean nothing", {
   expect_identical(as_gpus(factor(c("GPU:1", "GPU:0"))), list("GPU:1", "GPU:0"))
 })
 
-test_that("the devices that a model gets are those asked for", {
+test_that("a model gets the requested devices", {
   devices <- function(gpus) unlist(multi_gpu_model(small_model(), gpus)$plan$devices)
   all <- c("CPU:0", "CPU:1", "CPU:2", "CPU:3")
   expect_identical(devices(NULL), all)
@@ -82,7 +82,7 @@ test_that("the devices that a model gets are those asked for", {
   expect_identical(devices(c("CPU:1", "CPU:2")), all[2:3])
 })
 
-test_that("what cannot be GPUs is refused, by R where Python could not know", {
+test_that("invalid `gpus` are errors, raised in R if conversion to Python would hide them", {
   model <- small_model()
   refusal <- function(gpus) writeLines(error_text(multi_gpu_model(model, gpus)))
   expect_snapshot({

@@ -1,22 +1,22 @@
-test_that("the report names every piece and its version", {
+test_that("the report has every requirement and its version", {
   printed <- capture.output(report <- multigpu_sitrep())
   expect_true(all(is.na(report$cure)))
   expect_match(printed, paste0("Keras +", keras$`__version__`), all = FALSE)
   expect_lt(length(printed), 24) # one screen
 })
 
-test_that("what is missing stands beside its cure", {
+test_that("a missing requirement is shown with its remedy", {
   found <- c(R = "4.2.2", reticulate = "1.20", Python = "3.11", TensorFlow = NA, Keras = "2.9")
-  expect_snapshot(writeLines(situation_lines(situation(found))))
-  expect_identical(found_gpus(situation(found)), "GPUs: not asked for, as pieces are missing")
+  expect_snapshot(writeLines(requirement_lines(requirements_report(found))))
+  expect_identical(gpu_line(requirements_report(found)), "GPUs: unknown, because requirements are missing")
 })
 
-test_that("the add-in calls a function that is there", {
+test_that("the add-in calls an exported function", {
   addin <- read.dcf(system.file("rstudio", "addins.dcf", package = "multigpu"))
   expect_true(addin[, "Binding"] %in% getNamespaceExports("multigpu"))
 })
 
-test_that("a missing or old piece is named, with its cure", {
+test_that("a missing or outdated requirement is named, with the remedy", {
   expect_null(check_python(c(Python = "3.13.1", TensorFlow = "2.21.0", Keras = "3.15.1")))
   expect_null(check_python(c(Python = "3.11", TensorFlow = "2.22.0rc1", Keras = "4.0")))
   refusal <- function(...) {
@@ -34,16 +34,16 @@ test_that("a missing or old piece is named, with its cure", {
   })
 })
 
-test_that("the cure for a chosen Python is another one than for none", {
+test_that("the remedy depends on whether a Python is selected", {
   expect_snapshot({
-    writeLines(cure_for_python(""))
-    writeLines(cure_for_python("/usr/bin/python3"))
+    writeLines(python_remedy(""))
+    writeLines(python_remedy("/usr/bin/python3"))
   })
-  expect_identical(what_failed("ModuleNotFoundError: No module named 'keras'"), NA)
-  expect_identical(what_failed("ImportError: libcuda\n"), "libcuda")
+  expect_identical(failure_reason("ModuleNotFoundError: No module named 'keras'"), NA)
+  expect_identical(failure_reason("ImportError: libcuda\n"), "libcuda")
 })
 
-test_that("a Python without Keras is named with its cure, by every function", {
+test_that("every function reports a Python without Keras", {
   folder <- tempfile("bare")
   system2(reticulate::py_config()$python, c("-m", "venv", "--without-pip", folder))
   bare <- file.path(folder, "bin", "python")

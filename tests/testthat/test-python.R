@@ -6,7 +6,7 @@ test_that("the package loads without Python, and does not start it", {
   expect_identical(printed, "FALSE")
 })
 
-test_that("a link that became a file is explained", {
+test_that("a symbolic link that became a file is reported", {
   link <- tempfile()
   writeLines("../python", link)
   expect_snapshot(writeLines(error_text(python_folder(link))))
@@ -18,7 +18,7 @@ calls_in <- function(expr) {
   if (!is.recursive(expr)) {
     return(list())
   }
-  parts <- Filter(function(part) !identical(part, quote(expr = )), as.list(expr)) # an argument may be missing
+  parts <- Filter(function(part) !identical(part, substitute()), as.list(expr)) # an argument may be missing
   c(if (is.call(expr)) list(expr), unlist(lapply(unname(parts), calls_in)))
 }
 

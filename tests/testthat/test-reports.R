@@ -26,11 +26,18 @@ test_that("an estimate is a data frame that prints as Python prints it", {
   expect_identical(class(table[1, ]), "data.frame")
 })
 
-test_that("GPUs need not be there", {
+test_that("the GPUs of an estimate need not exist", {
   expect_identical(nrow(estimate(small_model(), gpus = 64, batch_size = 128)), 64L)
 })
 
-test_that("a measurement is one row, and leaves the model as it was", {
+test_that("sizes that are too large for R's integers are not changed", {
+  table <- estimate(small_model(), gpus = 2, batch_size = 1e9)
+  expect_identical(table$rows, c(5e8L, 5e8L))
+  expect_gte(min(table$received), 5e8 * 4 * 4) # rows of four inputs in float32
+  expect_true(all(table$total >= table$activations))
+})
+
+test_that("a measurement is one row, and does not change the model", {
   parallel <- parallel_model()
   before <- weights_of(parallel)
   data <- small_data()
@@ -43,7 +50,7 @@ test_that("a measurement is one row, and leaves the model as it was", {
   expect_identical(weights_of(parallel), before)
 })
 
-test_that("what cannot be estimated or measured is refused", {
+test_that("invalid arguments of estimate() and measure() are errors", {
   expect_snapshot({
     writeLines(error_text(estimate(small_model(), gpus = 2, batch_size = 0)))
     writeLines(error_text(measure(small_model(), 1, 1)))

@@ -1,6 +1,6 @@
 h5 <- function() tempfile(fileext = ".h5")
 
-test_that("a saved parallel model is its template, with its weights and its optimizer", {
+test_that("a saved parallel model is its template, with weights and optimizer", {
   data <- small_data()
   parallel <- parallel_model()
   fit(parallel, data$x, data$y, epochs = 1)
@@ -12,7 +12,7 @@ test_that("a saved parallel model is its template, with its weights and its opti
   expect_identical(as.integer(loaded$optimizer$iterations$numpy()), 2L) # 50 rows are two batches
 })
 
-test_that("weights go to a file and back, for the parallel model and for the template", {
+test_that("weights are saved and loaded, for the parallel model and for the template", {
   parallel <- parallel_model()
   file <- h5()
   expect_true(save_model_weights_hdf5(parallel, file))
@@ -22,7 +22,7 @@ test_that("weights go to a file and back, for the parallel model and for the tem
   expect_identical(weights_of(other), weights_of(parallel))
 })
 
-test_that("a loss of R is a custom object when the model is loaded", {
+test_that("an R loss is a custom object when the model is loaded", {
   my_loss <- function(y_true, y_pred) mean(abs(y_true - y_pred))
   model <- compile(small_model(), "sgd", my_loss)
   file <- h5()
@@ -31,7 +31,7 @@ test_that("a loss of R is a custom object when the model is loaded", {
   expect_equal(evaluate(loaded, small_data()$x, small_data()$y), evaluate(model, small_data()$x, small_data()$y))
 })
 
-test_that("a file is replaced only where that is wanted", {
+test_that("a file is replaced only if requested", {
   model <- small_model()
   file <- h5()
   expect_true(save_model_hdf5(model, file, overwrite = FALSE))
@@ -43,7 +43,7 @@ test_that("a file is replaced only where that is wanted", {
   expect_false(answer(""))
 })
 
-test_that("files that are not there are refused with one message", {
+test_that("files that do not exist are errors", {
   expect_snapshot({
     writeLines(error_text(load_model_hdf5("/nowhere/model.h5")))
     writeLines(error_text(load_model_weights_hdf5(small_model(), "/nowhere/model.h5")))

@@ -1,4 +1,4 @@
-# Names, order and defaults of the functions that both languages have are the same, in R, on its help pages, in Python.
+# Names, order and defaults of the functions of both languages are the same: in R, on its help pages, and in Python.
 
 shared <- c(
   "multi_gpu_model", "simulate_gpus", "available_gpus", "bring_home", "save_model_hdf5", "load_model_hdf5",
@@ -54,7 +54,7 @@ for (name in shared) {
   })
 }
 
-test_that("what Python offers, R offers", {
+test_that("R exports what Python exports", {
   expect_setequal(c(shared, python_only), unlist(reticulate::import("multigpu")$`__all__`))
 })
 

@@ -40,17 +40,17 @@ test_that("functions are those of R", {
   expect_identical(as.logical(all(tensor > 3)$numpy()), FALSE)
 })
 
-test_that("whole numbers meet floats, and weights are tensors too", {
+test_that("integers and floats can be combined, and weights are tensors", {
   expect_equal(values(tf$constant(1:3) - tf$constant(c(0.5, 0.5, 0.5))), c(0.5, 1.5, 2.5))
   expect_equal(values(keras$Variable(c(1, 2)) * 2), c(2, 4))
 })
 
-test_that("symbolic tensors of Keras go through the same operators", {
+test_that("symbolic tensors of Keras have the same operators", {
   x <- keras$Input(list(2L))
   model <- keras_model(x, 2 * x - 1)
   expect_identical(predict(model, matrix(c(1, 2), 1)), matrix(c(1, 3), 1))
 })
 
-test_that("functions that tensors do not have are refused by name", {
+test_that("a function that is not defined for tensors is an error", {
   expect_snapshot(writeLines(error_text(gamma(tf$constant(1)))))
 })

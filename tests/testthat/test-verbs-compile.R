@@ -10,7 +10,7 @@ test_that("a loss in R trains as Keras' own does, on four devices", {
   expect_equal(in_r, train("mse"), tolerance = 1e-6) # float32
 })
 
-test_that("a metric in R has its name and its value", {
+test_that("a metric in R has its name and value", {
   data <- small_data()
   parallel <- parallel_model(metrics = list("mae", largest = function(y_true, y_pred) max(abs(y_true - y_pred))))
   measured <- evaluate(parallel, data$x, data$y, batch_size = 50)
@@ -18,7 +18,7 @@ test_that("a metric in R has its name and its value", {
   expect_equal(measured$largest, max(abs(predict(parallel, data$x)[, 1] - data$y)), tolerance = 1e-6) # float32
 })
 
-test_that("an error in a loss of R arrives with its message", {
+test_that("an error in an R loss has its message", {
   parallel <- compile(multi_gpu_model(small_model(), 4), "sgd", function(y_true, y_pred) stop("no such loss"))
   expect_error(fit(parallel, small_data()$x, small_data()$y), "no such loss")
 })

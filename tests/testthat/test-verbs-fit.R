@@ -30,7 +30,7 @@ test_that("vectors, factors, data frames and integers are data", {
   expect_identical(as_r_array(classes), array(rep(0:2, length.out = 50), 50L))
 })
 
-test_that("weights of rows and of classes count", {
+test_that("sample weights and class weights are used", {
   data <- small_data(40)
   classes <- rep(0:1, 20)
   model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L, activation = "sigmoid")))
@@ -57,7 +57,7 @@ test_that("several inputs and outputs may be named", {
   expect_identical(lapply(predict(parallel, unname(x)), dim), list(c(50L, 1L), c(50L, 2L)))
 })
 
-test_that("R's data are left as they are, after training too", {
+test_that("training does not change R's data", {
   data <- small_data()
   copy <- data$x + 0
   fit(parallel_model(), data$x, data$y, epochs = 1)
@@ -65,7 +65,7 @@ test_that("R's data are left as they are, after training too", {
   expect_identical(data$x, copy)
 })
 
-test_that("large arrays are cut in Python, with the numbers of small ones", {
+test_that("large arrays are sliced in Python, with the results of small ones", {
   data <- small_data()
   module <- reticulate::import("multigpu.batches.fit_arguments")
   train <- function() {
@@ -81,14 +81,14 @@ test_that("large arrays are cut in Python, with the numbers of small ones", {
   expect_identical(train(), small)
 })
 
-test_that("verbosity suits the place", {
+test_that("the default verbosity depends on the environment", {
   expect_identical(default_verbose(), 0L) # under testthat
   withr_options <- options(knitr.in.progress = TRUE)
   on.exit(options(withr_options))
   expect_identical(default_verbose(), 2L)
 })
 
-test_that("what Python refuses is refused in its words, without a trace", {
+test_that("an error from Python has its message, without a traceback", {
   data <- small_data()
   uncompiled <- multi_gpu_model(small_model(), 2)
   expect_snapshot({

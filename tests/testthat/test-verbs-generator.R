@@ -27,7 +27,7 @@ test_that("a generator trains and validates as the arrays do, on four devices", 
   expect_identical(weights_of(by_generator), weights_of(by_arrays))
 })
 
-test_that("the old names of the verbs take generators", {
+test_that("the verbs of Keras 2 accept generators", {
   data <- small_data()
   parallel <- parallel_model()
   history <- fit_generator(parallel, batches_of(data), 5, epochs = 2, validation_data = list(data$x, data$y))
@@ -38,7 +38,7 @@ test_that("the old names of the verbs take generators", {
   expect_identical(predict_generator(parallel, function() inputs()[1], 5), predict(parallel, data$x))
 })
 
-test_that("a generator gives weights of rows and is asked for no batch too many", {
+test_that("a generator returns sample weights and is not called more often than needed", {
   data <- small_data(20)
   calls <- 0
   weighted <- function() {
@@ -50,7 +50,7 @@ test_that("a generator gives weights of rows and is asked for no batch too many"
   expect_identical(calls, 4)
 })
 
-test_that("Python generators and datasets go to Keras as they are", {
+test_that("Python generators and datasets are passed to Keras unchanged", {
   data <- small_data()
   dataset <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(data$x, array(data$y)))$batch(10L)
   history <- fit_generator(parallel_model(), dataset, steps_per_epoch = 5, epochs = 1)
@@ -61,7 +61,7 @@ test_that("an error in a generator ends training with its message", {
   expect_error(fit(parallel_model(), function() stop("no file"), steps_per_epoch = 2), "^no file$")
 })
 
-test_that("a generator without a number of steps, or without batches, is refused", {
+test_that("a generator without a number of steps, or without batches, is an error", {
   data <- small_data()
   expect_snapshot({
     writeLines(error_text(fit(parallel_model(), batches_of(data))))

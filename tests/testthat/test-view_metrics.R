@@ -1,4 +1,4 @@
-stand_in <- function() {
+mock_tfruns <- function() {
   shown <- new.env()
   shown$view_run_metrics <- function(table) {
     shown$tables <- list(table)
@@ -8,8 +8,8 @@ stand_in <- function() {
   shown
 }
 
-test_that("the viewer is shown metrics after each epoch, with epochs to come empty", {
-  tfruns <- stand_in()
+test_that("the viewer gets the metrics after each epoch, with NA for future epochs", {
+  tfruns <- mock_tfruns()
   viewer <- metrics_viewer(TRUE, 3, tfruns)
   data <- small_data()
   fit(parallel_model(), data$x, data$y, epochs = 3, callbacks = viewer)
@@ -18,8 +18,8 @@ test_that("the viewer is shown metrics after each epoch, with epochs to come emp
   expect_identical(colSums(is.na(tfruns$tables[[3]])), c(loss = 0))
 })
 
-test_that("nothing is shown without tfruns, outside of RStudio, or when it is not wanted", {
+test_that("nothing is shown without tfruns, outside of RStudio, or if not requested", {
   expect_identical(metrics_viewer(TRUE, 3, NULL), list())
-  expect_identical(metrics_viewer("auto", 3, stand_in()), list())
-  expect_identical(metrics_viewer(FALSE, 3, stand_in()), list())
+  expect_identical(metrics_viewer("auto", 3, mock_tfruns()), list())
+  expect_identical(metrics_viewer(FALSE, 3, mock_tfruns()), list())
 })
