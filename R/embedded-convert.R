@@ -1,11 +1,12 @@
-# What crosses between Python and R, in R's half of it. Python's half is `multigpu.embedded_r.conversion`.
+# Conversion between Python and R, for R inside a Python process: what R does. Python's part is in `r_interface`.
 
 as_r <- function(x) {
   switch(core()$kind_of(x),
-    array = copied_array(x),
+    array = copy_array(x),
     history = as_history(x),
     "function" = kept[[as.character(x$number)]],
     "as it is" = reticulate::py_get_attr(x, "value"),
+    "large integers" = as.numeric(reticulate::import("numpy")$asarray(x, "float64")),
     "named list" = as_r_list(x, reticulate::import_builtins()$list(x)),
     list = as_r_list(x, seq_len(reticulate::py_len(x)) - 1L, named = FALSE),
     reticulate::py_to_r(x)
@@ -18,7 +19,7 @@ as_r_list <- function(x, keys, named = TRUE) {
 }
 
 as_python <- function(x) {
-  if (is_of_python(x)) {
+  if (is_python_object(x)) {
     return(x)
   }
   if (is.function(x)) {
@@ -30,18 +31,18 @@ as_python <- function(x) {
   reticulate::r_to_py(if (is.list(x) && !is.object(x)) lapply(x, as_python) else with_dimension(x))
 }
 
-is_of_python <- function(x) {
+is_python_object <- function(x) {
   inherits(x, "python.builtin.object") || !is.null(attr(x, "py_object"))
 }
 
-# A vector of numbers as an array; else it would become a list.
+# A numeric vector as an array. Otherwise reticulate would make a list of it.
 with_dimension <- function(x) {
   is_vector <- (is.numeric(x) || is.logical(x)) && !is.object(x) && is.null(dim(x)) && length(x) != 1
   if (is_vector) array(x, length(x)) else x
 }
 
-# An R array of its own, filled by Python: R has all of its numbers in its own memory.
-copied_array <- function(x) {
+# A new R array that Python fills, because the values of an R array must be in R's own memory.
+copy_array <- function(x) {
   storage <- core()$storage_of(x)
   copy <- vector(storage[[1]], prod(unlist(storage[[2]])))
   dim(copy) <- unlist(storage[[2]])
@@ -49,7 +50,7 @@ copied_array <- function(x) {
   copy
 }
 
-# R functions that Python holds, by number.
+# R functions that Python refers to, by number.
 kept <- new.env(parent = emptyenv())
 
 keep_function <- function(f) {
@@ -64,6 +65,6 @@ forget <- function(numbers) {
 
 as_python_history <- function(history) {
   metrics <- Filter(length, lapply(history$metrics, as.numeric))
-  epochs <- history$epochs %||% seq_along(metrics[[1]]) # that of keras3 does not count them
+  epochs <- history$epochs %||% seq_along(metrics[[1]]) # a history of keras3 has no epochs
   core()$make_history(metrics, as.list(epochs - 1L), history$params)
 }

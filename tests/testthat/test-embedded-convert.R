@@ -1,15 +1,24 @@
-# R's half of what crosses, tried from R. `tests/one_process/` tries both halves, with R inside of Python.
+# Conversion of values, called from R. `tests/embedded_r/in_process/` has the tests with R inside Python.
 
 there_and_back <- function(x) {
   holder <- reticulate::import("types")$SimpleNamespace(x = as_python(x))
   as_r(reticulate::py_get_attr(holder, "x"))
 }
 
-test_that("values are the same in Python and back in R", {
+test_that("values are the same after conversion to Python and back", {
   for (x in list(NULL, TRUE, 3L, 2.5, "text", list(), list(a = 1, b = list("x", NULL)), list(1, "a"))) {
     expect_identical(there_and_back(x), x)
   }
   expect_identical(there_and_back(c("a", "b")), c("a", "b"))
+})
+
+test_that("whole numbers that are too large for R's integers become doubles", {
+  from_python <- function(code) as_r(reticulate::py_eval(code, convert = FALSE))
+  expect_identical(from_python("2**31 - 1"), .Machine$integer.max)
+  expect_identical(from_python("2**31"), 2^31)
+  expect_identical(from_python("-2**31"), -2^31) # as an integer of R it would be NA
+  expect_identical(from_python("[2**40, 1]"), c(2^40, 1))
+  expect_identical(from_python("{'a': (True, 2**40)}"), list(a = list(TRUE, 2^40)))
 })
 
 test_that("arrays keep numbers, shape and type", {
@@ -19,7 +28,7 @@ test_that("arrays keep numbers, shape and type", {
   expect_identical(there_and_back(c(1.5, 2)), array(c(1.5, 2), 2))
 })
 
-test_that("a copied array is R's own, to change", {
+test_that("a copied array can be modified in R, and its view does not change", {
   x <- there_and_back(matrix(1:4, 2))
   view <- as_python(x)
   x[1] <- 10L
@@ -34,7 +43,7 @@ test_that("models are the same objects", {
   expect_identical(same(as_r(as_python(list(model)))[[1]]), same(model))
 })
 
-test_that("a function is itself again, until Python has let it go", {
+test_that("a function is the same after conversion and back, and is released when Python releases it", {
   f <- function(x) x + 1
   handle <- as_python(f)
   expect_identical(as_r(handle), f)
