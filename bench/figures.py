@@ -81,7 +81,7 @@ def bytes_over_ring(num_replicas: int) -> Callable[[Measured], float]:
 
 
 def xception_transfers(measured: Measured) -> float:
-    rows = [row for row in measured["transfers"] if row["work"] == "Xception" and row["parcel"] == "as shipped"]
+    rows = [row for row in measured["transfers"] if row["work"] == "Xception" and row["bucket"] == "as shipped"]
     return rows[0]["transfers"]
 
 
@@ -89,7 +89,7 @@ def why_transfers(measured: Measured) -> str:
     rows = [row for row in measured["transfers"] if row["work"] == "Xception"]
     shipped, fewest = rows[0], min(rows, key=lambda row: row["transfers"])
     return (
-        f"That is with parcels of {shipped['size']}, as shipped. Parcels of {fewest['size']} would "
+        f"That is with buckets of {shipped['size']}, as shipped. Buckets of {fewest['size']} would "
         f"make {fewest['transfers']:.0f} transfers, in a step of {fewest['step'] / shipped['step']:.2f} times the CPU "
         "seconds."
     )

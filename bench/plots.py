@@ -65,16 +65,16 @@ def first_step(rows: list[dict]) -> plt.Figure:
 
 
 def buckets(rows: list[dict]) -> plt.Figure:
-    """Xception with 8 replicas: fewer, larger parcels, and what a step takes with them."""
+    """Xception with 8 replicas: fewer, larger buckets, and what a step takes with them."""
     of_xception = [row for row in rows if row["work"] == "Xception" and row["way"] == "multigpu"]
     sizes = sorted(of_xception, key=lambda row: -row["transfers"])
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
     panels = {"transfers": "transfers per device and step, in + out", "step": "CPU seconds per step"}
     for axis, (name, title) in zip(axes, panels.items(), strict=True):
-        colors = [COLORS["multigpu" if row["parcel"] == "as shipped" else "one device"] for row in sizes]
-        bars = axis.bar([_parcel_name(row) for row in sizes], [row[name] for row in sizes], color=colors)
+        colors = [COLORS["multigpu" if row["bucket"] == "as shipped" else "one device"] for row in sizes]
+        bars = axis.bar([_bucket_name(row) for row in sizes], [row[name] for row in sizes], color=colors)
         axis.bar_label(bars, [f"{row[name]:.3g}" for row in sizes], padding=2)
-        axis.set(title=title, yticks=[], xlabel="size of a parcel ÷ all weights")
+        axis.set(title=title, yticks=[], xlabel="size of a bucket ÷ all weights")
         axis.margins(y=0.12)
         axis.spines["left"].set_visible(False)
     axes[0].axhline(72, color=COLORS["MirroredStrategy"], linestyle="--")
@@ -101,8 +101,8 @@ def minigooglenet(rows: list[dict]) -> plt.Figure:
     return figure
 
 
-def _parcel_name(row: dict) -> str:
-    return row["size"].removesuffix(" of all weights") + ("\nas shipped" if row["parcel"] == "as shipped" else "")
+def _bucket_name(row: dict) -> str:
+    return row["size"].removesuffix(" of all weights") + ("\nas shipped" if row["bucket"] == "as shipped" else "")
 
 
 PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {

@@ -29,14 +29,14 @@ algorithm moves weights only, since all its gradients are computed on one device
 
 
 def measure(
-    work: str, num_replicas: int, way: str = "multigpu", num_parcels: int = buckets.PARCELS
+    work: str, num_replicas: int, way: str = "multigpu", num_buckets: int = buckets.PARCELS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
     from crossings import crossings  # of the tests, which `process` puts on the path
     from executed import executed
 
     multigpu.simulate_gpus(num_replicas)
-    buckets.PARCELS = num_parcels
+    buckets.PARCELS = num_buckets
     model = make(way, WORKS[work], keras.optimizers.Adam)
     batches = WORKS[work].batches(1)
     begin = time.perf_counter()
@@ -75,23 +75,23 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    shipped = {"parcel": "as shipped", "size": _size(buckets.PARCELS)}
+    shipped = {"bucket": "as shipped", "size": _size(buckets.PARCELS)}
     for work, num_replicas in CASES:
         for way in ("multigpu", "old algorithm") if work == "conv net" else ("multigpu",):
             counted = in_own_process(__file__, work=work, num_replicas=num_replicas, way=way)
             yield {"work": work, "N": num_replicas, "way": way, **shipped, **counted}
     for number in NUM_PARCELS:
-        counted = in_own_process(__file__, work="Xception", num_replicas=8, num_parcels=number)
-        yield {"work": "Xception", "N": 8, "way": "multigpu", "parcel": str(number), "size": _size(number), **counted}
+        counted = in_own_process(__file__, work="Xception", num_replicas=8, num_buckets=number)
+        yield {"work": "Xception", "N": 8, "way": "multigpu", "bucket": str(number), "size": _size(number), **counted}
 
 
 def _size(number: int) -> str:
-    """A parcel is never smaller than 1 MB."""
+    """A bucket is never smaller than 1 MB."""
     return f"1/{number} of all weights"
 
 
 def table(rows: list[dict]) -> str:
-    head = ["work", "way", "N", "parcels", "bytes ÷ ring, mean of devices", "the device with most"]
+    head = ["work", "way", "N", "buckets", "bytes ÷ ring, mean of devices", "the device with most"]
     head += [
         "transfers in + out",
         "the device with most",

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from twins import dense_net
 
-import multigpu
 from multigpu import load_model_hdf5, load_model_weights_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
 from multigpu.saving.untrusted_hdf5 import UntrustedFileError
 from multigpu.saving.weight_lists import list_names, listed_names

@@ -132,7 +132,7 @@ def test_the_executed_step_moves_weights_and_gradients_in_float16():
     parallel = parallel_of(dense_net, 2)
     run = executed(lambda: parallel.train_on_batch(*rows()))
     owners = {locate(weight) for weight in parallel.template.layers[0].weights}
-    assert run.transfers_of[tf.float16] == 2 * len(owners)  # a parcel to the other replica, and its gradient back
+    assert run.transfers_of[tf.float16] == 2 * len(owners)  # a bucket to the other replica, and its gradient back
 
 
 def test_rows_of_a_large_table_and_their_gradients_travel_in_float16():

@@ -117,6 +117,7 @@ IMPORTS = [
     *("keras.engine.Layer", "keras.engine.topology.InputSpec", "keras.engine.training.Model", "keras.models.Input"),
     *("keras.objectives.mean_squared_error", "keras.optimizers.adam", "keras.utils.Sequence"),
     *("keras.utils.np_utils.to_categorical", "keras.utils.generic_utils.Progbar", "keras.utils.vis_utils.plot_model"),
+    *("keras.utils.test_utils.keras_test", "keras.utils.test_utils.layer_test"),
     *("keras.utils.data_utils.get_file", "keras.preprocessing.image.ImageDataGenerator"),
     *("keras.preprocessing.text.Tokenizer", "keras.preprocessing.sequence.pad_sequences"),
     *("keras.backend.tensorflow_backend.set_session", "keras.backend.get_session", "keras.backend.int_shape"),
@@ -206,6 +207,19 @@ try:
     model.save("model", save_format="tf")
 except ValueError as error:
     answer["format"] = str(error)
+try:
+    model.compile("sgd", "mse", target_tensors=[tf.ones((8, 1))])
+except NotImplementedError as error:
+    answer["targets"] = str(error)
+model.compile("sgd", "mse", target_tensors=None)
+@find("keras.utils.test_utils.keras_test")
+def first_name(fails):
+    name = keras.layers.Dense(1).name
+    return name if not fails else 1 / 0
+try:
+    first_name(fails=True)
+except ZeroDivisionError:
+    answer["tidy"] = [first_name(fails=False), first_name(fails=False), first_name.__name__]
 answer["loaded"] = keras.models.load_model("model.keras").compiled
 def frozen_after(compiled):
     layer = keras.layers.Dense(1)
@@ -294,6 +308,17 @@ def test_a_format_that_ended_with_keras_2_is_refused(answer):
         "Expected `save_format` to be 'h5'. Received: 'tf', which ended with Keras 2. Use `model.export(path)` for a "
         "SavedModel."
     )
+
+
+def test_targets_that_are_tensors_are_refused_when_a_model_is_compiled(answer):
+    assert answer["targets"] == (
+        "Expected the targets where a model is trained. Received: `target_tensors` of `compile()`, which ended with "
+        "Keras 2. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
+    )
+
+
+def test_tests_of_the_time_leave_no_names_of_layers_behind(answer):
+    assert answer["tidy"] == ["dense", "dense", "first_name"]
 
 
 def test_what_is_trained_is_settled_when_a_model_is_compiled(answer):

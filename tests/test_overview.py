@@ -11,7 +11,7 @@ DEVICES = ["CPU:1", "CPU:2", "CPU:3", "CPU:4"]
 
 
 def four_equal_layers():
-    layers = [keras.layers.Dense(600, use_bias=False) for _ in range(4)]  # each larger than a parcel
+    layers = [keras.layers.Dense(600, use_bias=False) for _ in range(4)]  # each larger than a bucket
     return keras.Sequential([keras.Input((600,)), *layers])
 
 

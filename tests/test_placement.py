@@ -78,10 +78,10 @@ def test_few_tensors_travel_because_weights_are_packed():
         owned = sum(locate(weight) == device for weight in template.weights)
         arriving = sum(n for (_, end), n in run.transfers.items() if end == device)
         leaving = sum(n for (start, _), n in run.transfers.items() if start == device)
-        # its slice and its rows, a parcel of weights and one of gradients from each other owner, the gradient of its
+        # its slice and its rows, a bucket of weights and one of gradients from each other owner, the gradient of its
         # outputs, and the learning rate for each weight that it owns
         assert arriving <= 2 + 2 * others + 1 + owned
-        # a parcel of weights and one of gradients to each other owner, its outputs, and word that its update is done
+        # a bucket of weights and one of gradients to each other owner, its outputs, and word that its update is done
         assert leaving <= 2 * others + 2
 
 

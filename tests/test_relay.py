@@ -15,7 +15,7 @@ from multigpu.weights.chunked_broadcast import cut, is_relayed, join, transfers_
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 
 
-def parcel_of(size: int, owner: str = "CPU:1") -> Bucket:
+def bucket_of(size: int, owner: str = "CPU:1") -> Bucket:
     return Bucket(owner, Types(tf.float32, tf.float32, tf.float32), (0,), ((size,),))
 
 
@@ -39,13 +39,13 @@ def test_join_undoes_cut_and_pieces_differ_by_one_at_most(shape, num_pieces):
     ],
 )
 def test_only_what_is_far_larger_than_a_share_is_relayed(megabytes, num_replicas, expected):
-    buckets = [parcel_of(size * 1_000_000 // 4) for size in megabytes]
+    buckets = [bucket_of(size * 1_000_000 // 4) for size in megabytes]
     assert [is_relayed(bucket, buckets, num_replicas) for bucket in buckets] == expected
 
 
 @pytest.mark.parametrize("owner", ["CPU:1", "CPU:0"])  # beside a replica, or apart from them
 def test_in_pieces_no_link_carries_a_weight_more_than_twice(owner):
-    large = parcel_of(120_000_000, owner)
+    large = bucket_of(120_000_000, owner)
     for device in DEVICES:
         moves = transfers_of(large, [large], DEVICES, device)
         received = sum(move.share for move in moves if move.receiver == device)
@@ -79,13 +79,13 @@ def test_in_pieces_training_has_the_numbers_of_one_device(gpus, run_eagerly):
 
 
 @pytest.mark.usefixtures("everything_is_worth_cutting")
-@pytest.mark.parametrize(("cpu_relocation", "with_cpu"), [(False, 0), (True, 2)])  # a piece of one parcel, and back
+@pytest.mark.parametrize(("cpu_relocation", "with_cpu"), [(False, 0), (True, 2)])  # a piece of one bucket, and back
 def test_the_executed_step_moves_the_pieces_that_the_overview_counts(cpu_relocation, with_cpu):
     parallel = multi_gpu_model(lopsided_net(), gpus=DEVICES, cpu_relocation=cpu_relocation)
     parallel.compile(optimizer="sgd", loss="mse")
     run = executed(lambda: parallel.train_on_batch(*rows()))
     table = {row.device: row for row in parallel.overview()}
-    assert table["CPU:2"].transfers >= 10  # whole parcels would be 8 at most
+    assert table["CPU:2"].transfers >= 10  # whole buckets would be 8 at most
     for device in DEVICES:
         between = sum(n for ends, n in run.transfers.items() if device in ends and "CPU:0" not in ends)
         assert between == table[device].transfers - with_cpu

@@ -9,8 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.logical import short_name
-from multigpu.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_parcels, pack, unpack
+from multigpu.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_buckets, pack, unpack
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import locate
 from multigpu.weights.send_reduce import send, send_once
@@ -18,8 +19,8 @@ from multigpu.weights.send_reduce import send, send_once
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
 DEVICES = [f"CPU:{number}" for number in range(8)]
 DTYPES = [tf.float32, tf.float16, tf.int32, tf.int64, tf.bool, tf.string]
-NEARLY_A_PARCEL = BUCKET_BYTES // 4 - 1  # in float32
-SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_PARCEL,), (NEARLY_A_PARCEL + 1,), (600, 500)]
+NEARLY_A_BUCKET = BUCKET_BYTES // 4 - 1  # in float32
+SHAPES = [(), (0,), (1,), (3,), (2, 0), (2, 3), (1, 1, 1), (NEARLY_A_BUCKET,), (NEARLY_A_BUCKET + 1,), (600, 500)]
 
 KINDS = st.tuples(st.sampled_from(OWNERS), st.sampled_from(DTYPES), st.sampled_from(SHAPES))
 
@@ -32,8 +33,8 @@ def values_of(kinds):
     ]
 
 
-def parcels_for(kinds):
-    return make_parcels([(owner, Types(dtype, dtype, dtype), shape) for owner, dtype, shape in kinds])
+def buckets_for(kinds):
+    return make_buckets([(owner, Types(dtype, dtype, dtype), shape) for owner, dtype, shape in kinds])
 
 
 def num_bytes(kind):
@@ -45,7 +46,7 @@ def num_bytes(kind):
 @given(kinds=st.lists(KINDS, max_size=12))
 def test_unpack_undoes_pack(kinds):
     values = values_of(kinds)
-    buckets = parcels_for(kinds)
+    buckets = buckets_for(kinds)
     arrived = unpack([pack(values, bucket) for bucket in buckets], buckets)
     assert len(arrived) == len(values)
     for value, other in zip(values, arrived, strict=True):
@@ -55,8 +56,8 @@ def test_unpack_undoes_pack(kinds):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
-def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kinds):
-    buckets = parcels_for(kinds)
+def test_every_tensor_travels_once_and_buckets_hold_one_owner_and_one_dtype(kinds):
+    buckets = buckets_for(kinds)
     assert sorted(member for bucket in buckets for member in bucket.members) == list(range(len(kinds)))
     for bucket in buckets:
         assert {kinds[member][0] for member in bucket.members} == {bucket.owner}
@@ -66,8 +67,8 @@ def test_every_tensor_travels_once_and_parcels_hold_one_owner_and_one_dtype(kind
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(kinds=st.lists(KINDS, max_size=30))
-def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
-    buckets = parcels_for(kinds)
+def test_large_tensors_travel_alone_and_small_ones_in_few_buckets(kinds):
+    buckets = buckets_for(kinds)
     for bucket in buckets:
         sizes = [num_bytes(kinds[member]) for member in bucket.members]
         assert len(sizes) == 1 or max(sizes) < BUCKET_BYTES
@@ -77,16 +78,16 @@ def test_large_tensors_travel_alone_and_small_ones_in_few_parcels(kinds):
 
 
 def test_a_hundred_small_tensors_are_one_transfer():
-    (bucket,) = parcels_for([("CPU:0", tf.float32, (3, 3))] * 100)
+    (bucket,) = buckets_for([("CPU:0", tf.float32, (3, 3))] * 100)
     assert bucket.members == tuple(range(100))
 
 
-def test_nothing_to_send_is_no_parcel():
-    assert make_parcels([]) == []
-    assert send([], [], DEVICES[:3], GradientStructure()) == [[], [], []]
+def test_nothing_to_send_is_no_bucket():
+    assert make_buckets([]) == []
+    assert send([], [], DEVICES[:3], GradientStructure(), OneWorker(DEVICES[:3])) == [[], [], []]
 
 
-def weights_and_parcels():
+def weights_and_buckets():
     values = [np.array([1.0, 2.0]), np.array([[3.0]]), np.array(4.0), np.ones((600, 500))]
     weights = []
     for owner, value in zip(["CPU:1", "CPU:2", "CPU:1", "CPU:0"], values, strict=True):
@@ -97,8 +98,8 @@ def weights_and_parcels():
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
-    weights, buckets = weights_and_parcels()
-    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure())
+    weights, buckets = weights_and_buckets()
+    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure(), OneWorker(DEVICES[:num_replicas]))
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
@@ -107,11 +108,11 @@ def test_every_replica_receives_every_value(num_replicas):
 
 def gradients(num_replicas, connected):
     """Of Σ over replicas r of (r + 1) · Σ w², each replica unpacking what it receives."""
-    weights, buckets = weights_and_parcels()
+    weights, buckets = weights_and_buckets()
     notes = GradientStructure()
     notes.connected.update(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, buckets, DEVICES[:num_replicas], notes)
+        received = send(weights, buckets, DEVICES[:num_replicas], notes, OneWorker(DEVICES[:num_replicas]))
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, buckets)])
             for replica, buffers in enumerate(received)
@@ -139,7 +140,7 @@ def test_gradients_arrive_on_the_owner():
 
 
 def test_what_is_sent_without_a_gradient_is_packed_on_its_owner():
-    weights, buckets = weights_and_parcels()
+    weights, buckets = weights_and_buckets()
     buffers = send_once(weights, buckets)
     assert [short_name(buffer.device) for buffer in buffers] == [bucket.owner for bucket in buckets]
     for value, weight in zip(unpack(buffers, buckets), weights, strict=True):

@@ -1,34 +1,61 @@
 """Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
 
-from multigpu.cluster.join import join, join_cluster
-from multigpu.devices.logical import available_gpus, simulate_gpus
-from multigpu.keras2.restore import restore_old_names
-from multigpu.parallel.bring_home import bring_home
-from multigpu.parallel.on_device import on_device
-from multigpu.profiling.estimate import estimate
-from multigpu.profiling.measure import measure
-from multigpu.profiling.plot_history import plot_history
-from multigpu.replicate import multi_gpu_model
-from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
-from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
 from multigpu.version import __version__ as __version__
 
-__all__ = [
-    "available_gpus",
-    "bring_home",
-    "clean_parallel_hdf5",
-    "estimate",
-    "join_cluster",
-    "load_model_hdf5",
-    "load_model_weights_hdf5",
-    "measure",
-    "multi_gpu_model",
-    "on_device",
-    "plot_history",
-    "restore_old_names",
-    "save_model_hdf5",
-    "save_model_weights_hdf5",
-    "simulate_gpus",
-]
+if TYPE_CHECKING:
+    from multigpu.cluster.join import join_cluster as join_cluster
+    from multigpu.devices.logical import available_gpus as available_gpus
+    from multigpu.devices.logical import simulate_gpus as simulate_gpus
+    from multigpu.keras2.restore import restore_old_names as restore_old_names
+    from multigpu.parallel.bring_home import bring_home as bring_home
+    from multigpu.parallel.on_device import on_device as on_device
+    from multigpu.profiling.estimate import estimate as estimate
+    from multigpu.profiling.measure import measure as measure
+    from multigpu.profiling.plot_history import plot_history as plot_history
+    from multigpu.replicate import multi_gpu_model as multi_gpu_model
+    from multigpu.saving.hdf5_models import clean_parallel_hdf5 as clean_parallel_hdf5
+    from multigpu.saving.hdf5_models import load_model_hdf5 as load_model_hdf5
+    from multigpu.saving.hdf5_models import save_model_hdf5 as save_model_hdf5
+    from multigpu.saving.hdf5_weights import load_model_weights_hdf5 as load_model_weights_hdf5
+    from multigpu.saving.hdf5_weights import save_model_weights_hdf5 as save_model_weights_hdf5
 
-join()  # before TensorFlow starts, where TF_CONFIG describes several machines
+MODULES = {  # public name → where it is; imported at first use, because TensorFlow takes seconds
+    "available_gpus": "devices.logical",
+    "bring_home": "parallel.bring_home",
+    "clean_parallel_hdf5": "saving.hdf5_models",
+    "estimate": "profiling.estimate",
+    "join_cluster": "cluster.join",
+    "load_model_hdf5": "saving.hdf5_models",
+    "load_model_weights_hdf5": "saving.hdf5_weights",
+    "measure": "profiling.measure",
+    "multi_gpu_model": "replicate",
+    "on_device": "parallel.on_device",
+    "plot_history": "profiling.plot_history",
+    "restore_old_names": "keras2.restore",
+    "save_model_hdf5": "saving.hdf5_models",
+    "save_model_weights_hdf5": "saving.hdf5_weights",
+    "simulate_gpus": "devices.logical",
+}
+__all__ = list(MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    """A public function, imported when it is first asked for."""
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *MODULES})
+
+
+is_command = getattr(sys, "argv", [])[:1] == ["-m"]  # `python -m multigpu`: the command joins where it has to
+if "TF_CONFIG" in os.environ and not is_command:
+    importlib.import_module("multigpu.cluster.join").join()  # before TensorFlow starts

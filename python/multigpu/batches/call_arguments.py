@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.private_api.masks import mask_of, with_mask
 
 
 class CallArguments:

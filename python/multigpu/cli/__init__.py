@@ -1,1 +1,1 @@
-"""What `python -m multigpu` can do: one file per command, all listed in `command_line.py`."""
+"""What `python -m multigpu` can do: one file per command, all listed in `main.py`."""

@@ -2,10 +2,6 @@
 
 import argparse
 
-import tensorflow as tf
-
-from multigpu.devices.gpu_table import device_table, seen_devices
-
 HELP = """\
 Show the GPUs that `gpus` counts: id, name, hardware, memory that TensorFlow may use and what is free of it,
 CUDA_VISIBLE_DEVICES as seen, and why there are none."""
@@ -17,6 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Prints the table, in this process of its own, where TensorFlow's devices may be started to ask for memory."""
+    import tensorflow as tf  # only now: it takes seconds, which a usage error need not wait for
+
+    from multigpu.devices.gpu_table import device_table, seen_devices
+
     tf.config.list_logical_devices()
     print(device_table())
     print(seen_devices())

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import ModuleType
 
 from multigpu.cli.argument_types import script, whole_number
-from multigpu.devices.logical import simulate_gpus
-from multigpu.keras2.restore import restore_old_names
 
 HELP = """\
 Run a script that was written for Keras 2, as it is: `multi_gpu_model`, its old import paths and what such scripts
@@ -28,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Runs the script, and gives the exit code that Python would."""
+    # only now: TensorFlow takes seconds, which a usage error need not wait for
+    from multigpu.cluster.join import join
+    from multigpu.devices.logical import simulate_gpus
+    from multigpu.keras2.restore import restore_old_names
+
+    join()
     if arguments.simulate is not None:
         try:
             simulate_gpus(arguments.simulate)

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # there is no public way to ask whether a worker is alive
 
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.peer_status import PATIENCE, absent, asked_at_once
 from multigpu.cluster.rendezvous import seconds_waiting
+from multigpu.private_api.runtime import abort_collective_ops, is_alive
 
 ATTEMPTS = 3  # questions within `answer_seconds`
 SHOWN = 8  # workers that a message lists, at most
@@ -116,13 +116,7 @@ def _lost(cluster: Cluster) -> list[int]:
 
 def _is_lost(number: int, cluster: Cluster) -> bool:
     limit = int(1000 * cluster.answer_seconds / ATTEMPTS)
-    for _ in range(ATTEMPTS):
-        try:
-            context.context().check_collective_ops_peer_health(cluster.tasks[number], timeout_in_ms=limit)
-        except tf.errors.OpError:
-            continue
-        return False
-    return True
+    return not any(is_alive(cluster.tasks[number], limit) for _ in range(ATTEMPTS))
 
 
 class HeartbeatMonitor(threading.Thread):
@@ -142,8 +136,7 @@ class HeartbeatMonitor(threading.Thread):
         while not self.found:
             time.sleep(self._cluster.answer_seconds / ATTEMPTS)
             self.found = self._looked()
-        # ends the sums of this worker, now and later, and those of the workers that receive from it
-        context.context().abort_collective_ops(tf.errors.UNAVAILABLE, self.found)
+        abort_collective_ops(self.found)
 
     def _looked(self) -> str:
         late = seconds_waiting() > self._cluster.arrive_seconds

@@ -4,11 +4,11 @@ import json
 import os
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # the one public way, a strategy, starts TensorFlow: see `join`
 
 from multigpu.arguments import shown
 from multigpu.cluster.config import Cluster, described, jobs_of
 from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
+from multigpu.private_api.runtime import config, has_started, listen, server
 
 
 def join() -> None:
@@ -22,7 +22,7 @@ def join() -> None:
         cluster = described(os.environ)
     except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
         return
-    if cluster is not None and joined() is None and not _started():  # `check_joined` says so where it is too late
+    if cluster is not None and joined() is None and not has_started():  # `check_joined` says so where it is too late
         _listen(cluster)
 
 
@@ -60,7 +60,7 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
             f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both, and "
             "before a model is built."
         )
-    if _started():
+    if has_started():
         raise _too_late(cluster, known, "Call `multigpu.join_cluster()`")
     _listen(cluster)
 
@@ -102,23 +102,13 @@ def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
     return json.dumps({"cluster": {job: spec.job_tasks(job) for job in spec.jobs}, "task": task}, default=int)
 
 
-def _started() -> bool:
-    return context.context()._context_handle is not None
-
-
 def _listen(cluster: Cluster) -> None:
-    this = context.context()
-    this.configure_collective_ops(
-        collective_leader=cluster.tasks[0],
-        scoped_allocator_enabled_ops=(),
-        device_filters=(cluster.tasks[cluster.number],),
-    )
-    this.enable_collective_ops(_Server(cluster))
+    listen(_Server(cluster), leader=cluster.tasks[0], task=cluster.tasks[cluster.number])
 
 
 def joined() -> Cluster | None:
     """The cluster that this process has joined, if any."""
-    return getattr(context.context()._collective_ops_server_def, "joined", None)
+    return getattr(server(), "joined", None)
 
 
 def check_joined() -> None:
@@ -158,6 +148,6 @@ class _Server:
             job_name=self.job_name,
             task_index=self.task_index,
             protocol="grpc",
-            default_session_config=context.context().config,
+            default_session_config=config(),
         )
         return definition.SerializeToString()

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.cluster.rendezvous import barrier_sum
 from multigpu.cluster.sparse_rows import all_rows, gather
 from multigpu.private_api.gradients import custom_gradient
@@ -32,13 +33,10 @@ class Step(NamedTuple):
     rows_here: tf.Tensor | None = None
 
 
-class Workers:
-    """All workers, in one call of one model.
+class Workers(OneWorker):
+    """All workers, in one call of one model."""
 
-    Attributes:
-        counted: 1 if this worker's rows count, 0 if it only stands by.
-        joint: whether all workers make this call, so that state and losses can be reduced in its forward pass.
-    """
+    several = True
 
     def __init__(
         self,
@@ -57,10 +55,10 @@ class Workers:
             rows: (), rows of this worker's batch.
             step: the step in which the call is made.
         """
-        self.counted, self.joint = step.counts, step.joint
+        super().__init__(devices, first_replica=cluster.number * len(devices))
+        self.counted, self._joint = step.counts, step.joint
         self._cluster = cluster
         self._model = model
-        self._devices = list(devices)
         self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
         self._rows_of_step = step.rows
         self._totals: dict[tf.Graph | None, tf.Tensor] = {}
@@ -68,9 +66,9 @@ class Workers:
             self.total_rows()  # here, once, rather than in each replica
 
     @property
-    def first_replica(self) -> int:
-        """The number of this worker's first replica among those of all."""
-        return self._cluster.number * len(self._devices)
+    def in_forward_pass(self) -> OneWorker:
+        """All of them where all make this call; where each calls by itself, this one."""
+        return self if self._joint else OneWorker(self._devices, self.first_replica)
 
     def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """The gradient of the joint batch, from those of the workers' batches, on the device that owns the weights."""
@@ -109,14 +107,14 @@ class Workers:
         @custom_gradient
         def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
-                total = self._over_replicas(self._weighed(upstream), f"{label} backward")
+                total = self._over_all(self._weighed(upstream), f"{label} backward")
                 return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
 
-            return self._over_replicas(value, label), of_own_loss
+            return self._over_all(value, label), of_own_loss
 
         return summed(x)
 
-    def _over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+    def _over_all(self, x: tf.Tensor, label: str) -> tf.Tensor:
         size = len(self._devices) * self._cluster.size
         return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
-from tensorflow.python.client import device_lib  # the only way to a device's memory limit
-from tensorflow.python.eager import context  # the only way to ask whether devices have started without starting them
 
 from multigpu.devices.logical import available_gpus, physical_of
-from multigpu.devices.text_table import megabytes, text_table
+from multigpu.devices.table import Table, megabytes
+from multigpu.private_api.runtime import devices_are_fixed, memory_limits
 
 SEEN = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/version")  # is there while the driver is loaded
@@ -36,22 +35,19 @@ class GpuRow:
     memory_free: int | None
 
 
-class GpuTable(tuple[GpuRow, ...]):
+class GpuTable(Table[GpuRow]):
     """One row per device, which prints as a table, or says why there is none."""
 
     __slots__ = ()
+    of = GpuRow
+    head = ("id", "name", "physical device", "memory total", "memory free")
 
     def __str__(self) -> str:
-        if not self:
-            return f"No GPU: {why_no_gpu()}"
-        head = ["id", "name", "physical device", "memory total", "memory free"]
-        lines = [
-            [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
-            for row in self
-        ]
-        return text_table([head, *lines])
+        return super().__str__() if self else f"No GPU: {why_no_gpu()}"
 
-    __repr__ = __str__
+    def cells(self, row: GpuRow) -> list[str]:
+        """A row as words."""
+        return [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
 
 
 def device_table() -> GpuTable:
@@ -84,11 +80,6 @@ def why_no_gpu() -> str:
     )
 
 
-def has_started() -> bool:
-    """Whether TensorFlow's devices are fixed in this process."""
-    return context.context()._initialized  # there is no public way to ask that does not start them
-
-
 def _row(number: int, name: str) -> GpuRow:
     total = _memory_total(name)
     used = tf.config.experimental.get_memory_info(name)["current"] if total is not None else 0
@@ -107,7 +98,6 @@ def _present(words: Sequence[str | None]) -> list[str]:
 
 
 def _memory_total(name: str) -> int | None:
-    if not name.startswith("GPU") or not has_started():
+    if not name.startswith("GPU") or not devices_are_fixed():
         return None
-    limits = {device.name.rsplit("device:", 1)[-1]: device.memory_limit for device in device_lib.list_local_devices()}
-    return limits.get(name)
+    return memory_limits().get(name)

@@ -1,5 +1,6 @@
 """Functions of `keras.backend` that `tf.keras.backend` has not, or not for the variables of Keras 3."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ def restore() -> None:
         put_name("backend", each.__name__, each)
     put_name("backend", "get_session", Session)
     put_name("backend", "tf", tf)
+    put_name("utils.test_utils", "keras_test", keras_test)
     for module in ("utils.multi_gpu_utils", "utils.training_utils"):
         put_name(module, "_get_available_devices", _get_available_devices)
         put_name(module, "_normalize_device_name", _normalize_device_name)
@@ -80,3 +82,16 @@ def image_dim_ordering() -> str:
 def set_image_dim_ordering(order: str) -> None:
     """Sets how images lie in memory, in the words of Keras 1."""
     keras.config.set_image_data_format("channels_last" if order == "tf" else "channels_first")
+
+
+def keras_test(test: Callable) -> Callable:
+    """A test that leaves no names of layers behind, however it ends."""
+
+    @functools.wraps(test)
+    def tidy(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return test(*args, **kwargs)
+        finally:
+            keras.backend.clear_session()
+
+    return tidy

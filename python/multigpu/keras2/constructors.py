@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
-LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 sees by itself what they told
+LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 sees the mode by itself; no targets there
 COMPILE = ("optimizer", "loss", "metrics", "loss_weights", *LEFT[:1], "weighted_metrics", *LEFT[1:])  # in this order
 KERAS_1 = {  # arguments of layers → what they are since Keras 2
     **{"output_dim": "units", "nb_filter": "filters", "nb_row": "kernel_size", "nb_col": "kernel_size"},
@@ -60,6 +60,11 @@ def _without(compile_model: Callable) -> Callable:
     @functools.wraps(compile_model)
     def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
         named = {**dict(zip(COMPILE, args, strict=False)), **kwargs}
+        if named.get("target_tensors") is not None:
+            raise NotImplementedError(
+                "Expected the targets where a model is trained. Received: `target_tensors` of `compile()`, which ended "
+                "with Keras 2. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
+            )
         compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
 
     return wrapper

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from multigpu.parallel.model import ParallelModel
-from multigpu.private_api.keras import sublayers
+from multigpu.private_api.layers import sublayers
 
 SETTLED = "_trainable_when_compiled"
 

@@ -26,6 +26,7 @@ MOVED: dict[str, tuple[str, ...]] = {  # module of Keras 2 → modules that have
     **{f"engine.{name}": ("layers", "models", "utils") for name in ENGINE},
     **{f"utils.{name}": ("utils",) for name in UTILS},
     "utils.io_utils": ("utils",),
+    "utils.test_utils": (),
     "objectives": ("losses",),
     "backend.tensorflow_backend": ("backend",),
     "wrappers.scikit_learn": ("wrappers",),

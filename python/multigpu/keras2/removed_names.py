@@ -12,6 +12,8 @@ GONE = {  # path below `keras` → what to use instead
     "backend.in_test_phase": "the argument `training` of a layer's `call()`",
     "backend.gradients": "`tf.GradientTape`",
     "backend.placeholder": "`keras.Input`",
+    "utils.test_utils.get_test_data": "`numpy.random`",
+    "utils.test_utils.layer_test": "a call of the layer, and compare what it returns",
     "utils.HDF5Matrix": "`h5py.File(path)[name][start:end]`, which is an array that `fit()` takes",
     "layers.LocallyConnected1D": "a layer of your own: Keras 3 has none",
     "layers.LocallyConnected2D": "a layer of your own: Keras 3 has none",

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
+from multigpu.private_api.runtime import settings_of
+
 GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
 
 
@@ -58,7 +60,7 @@ def restore() -> None:
 
 def set_session(session: Any) -> None:
     """Applies the settings of a session to this process: which GPUs are seen, and whether their memory grows."""
-    options = getattr(getattr(session, "config", None) or getattr(session, "_config", None), "gpu_options", None)
+    options = getattr(getattr(session, "config", None) or settings_of(session), "gpu_options", None)
     if options is None:
         return
     gpus = tf.config.list_physical_devices("GPU")

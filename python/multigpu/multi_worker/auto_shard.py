@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset  # public within a strategy alone
 
 from multigpu.batches.split_merge import count_rows, share_rows, take_rows
 from multigpu.cluster.config import Cluster
 from multigpu.multi_worker.step import Part
+from multigpu.private_api.datasets import auto_shard, graphs_of, inputs_of
 
 OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
 READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")
@@ -28,10 +28,13 @@ def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
 
 def reads_files(dataset: tf.data.Dataset) -> bool:
     """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
-    graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]  # there is no public way
-    parts = [part for graph in graphs for part in (graph.node, *(inner.node_def for inner in graph.library.function))]
+    parts = [
+        part
+        for graph in graphs_of(dataset)
+        for part in (graph.node, *(inner.node_def for inner in graph.library.function))
+    ]
     kinds = [type(dataset).__name__, *(node.op for part in parts for node in part)]
-    return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, dataset._inputs()))
+    return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, inputs_of(dataset)))
 
 
 def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
@@ -83,7 +86,7 @@ def _rows(data: Any) -> tf.Tensor:
 def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policy
-    return _AutoShardDataset(dataset.with_options(options), cluster.size, cluster.number)
+    return auto_shard(dataset.with_options(options), cluster.size, cluster.number)
 
 
 def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers import data_adapters  # Keras takes adapters for data, but has no public name for them
 
 from multigpu.batches.array_source import ArrayOwner, batches
 from multigpu.batches.fit_arguments import are_arrays
@@ -15,11 +14,12 @@ from multigpu.cluster.config import Cluster
 from multigpu.cluster.messages import all_gather_numbers
 from multigpu.multi_worker.auto_shard import as_part, own_part, sharded, takes_none_ahead, with_one_row_ahead
 from multigpu.multi_worker.step import Part
+from multigpu.private_api.datasets import ArrayDataAdapter, DataAdapter, get_data_adapter
 
 INFINITE = tf.data.INFINITE_CARDINALITY
 
 
-class GlobalBatches(data_adapters.data_adapter.DataAdapter):
+class GlobalBatches(DataAdapter):
     """What Keras takes for data: this worker's parts of the joint batches.
 
     Attributes:
@@ -67,7 +67,7 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[
     if are_arrays(arguments) and arguments.get("class_weight") is None:
         return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, keep)
     is_dataset = isinstance(x, tf.data.Dataset)
-    given = data_adapters.get_data_adapter(
+    given = get_data_adapter(
         x=x,
         y=y,
         sample_weight=weight,
@@ -77,7 +77,7 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[
         class_weight=arguments.get("class_weight"),
     )
     dataset = given.get_tf_dataset()
-    if isinstance(given, data_adapters.ArrayDataAdapter):
+    if isinstance(given, ArrayDataAdapter):
         parts = dataset.map(own_part(dataset, cluster))
     elif is_dataset:
         parts = sharded(dataset, cluster)

@@ -12,7 +12,7 @@ from multigpu.cluster.config import Cluster
 from multigpu.cluster.failures import wait_for_all, watch
 from multigpu.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.devices.plan import Plan
-from multigpu.private_api.keras import compile_arguments
+from multigpu.private_api.layers import compile_arguments
 from multigpu.version import __version__
 from multigpu.weights.place_locate import stored_dtype
 

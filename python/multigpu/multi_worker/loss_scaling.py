@@ -11,10 +11,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.losses.loss import apply_mask  # what a masked loss divides by; Keras has no public name for it
 
 from multigpu.cluster.reduction import Step
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.private_api.losses import apply_mask
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.private_api.replaced import replaced
 
 MEANS = ("sum_over_batch_size", "mean")

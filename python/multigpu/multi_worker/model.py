@@ -22,10 +22,11 @@ from multigpu.multi_worker.loss_scaling import joint_divisors
 from multigpu.multi_worker.metrics import aggregate_logs
 from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
 from multigpu.parallel.model import ParallelModel, by_name
-from multigpu.private_api.keras import compile_arguments
+from multigpu.private_api.hooks import AggregatesLogs
+from multigpu.private_api.layers import compile_arguments
 
 
-class MultiWorkerModel(ParallelModel):
+class MultiWorkerModel(AggregatesLogs, ParallelModel):
     """A parallel model whose workers make every step of `fit` and `evaluate` together. `predict` each makes alone."""
 
     def __init__(self, template: keras.Model, plan: Plan) -> None:
@@ -85,7 +86,7 @@ class MultiWorkerModel(ParallelModel):
                 raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras ends an epoch
             with named(self._cluster), within_step():
                 outputs = function(iterator)
-            if not self._consensus.anybody_has_more():
+            if not self._consensus.any_has_more():
                 self._ended = iterator
             return outputs
 
@@ -95,10 +96,10 @@ class MultiWorkerModel(ParallelModel):
         if step == "predict_step":
             return self._with_step(Step(joint=False), step, data)
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
-        said = self._consensus.of_step(part, step)
-        make = functools.partial(self._with_step, said, step, part.data)
-        workers = Workers(self._cluster, step, self.plan.devices, said.rows_here, said)
-        with joint_divisors(said, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
+        agreed = self._consensus.of_step(part, step)
+        make = functools.partial(self._with_step, agreed, step, part.data)
+        workers = Workers(self._cluster, step, self.plan.devices, agreed.rows_here, agreed)
+        with joint_divisors(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 
     def _metrics_of_step(self) -> list[keras.Metric]:
@@ -107,16 +108,16 @@ class MultiWorkerModel(ParallelModel):
         given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
         return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
 
-    def _with_step(self, said: Step, step: str, data: Any) -> Any:
-        self._spread.step = said
+    def _with_step(self, agreed: Step, step: str, data: Any) -> Any:
+        self._spread.step = agreed
         try:
             return super()._make_step(step, data)
         finally:
             self._spread.step = None
 
-    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
-        result = functools.partial(super()._get_metrics_result_or_logs, logs)
-        return aggregate_logs(result, self.metrics, self._cluster) if self._in_verb else result()
+    def aggregated(self, logs: Callable[[], Any]) -> Any:
+        """The logs of all workers, of a step that all make."""
+        return aggregate_logs(logs, self.metrics, self._cluster) if self._in_verb else logs()
 
     @contextlib.contextmanager
     def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:

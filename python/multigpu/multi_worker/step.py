@@ -12,7 +12,7 @@ from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.reduction import Step
 from multigpu.cluster.rendezvous import barrier_sum
-from multigpu.private_api.keras import backing_variable
+from multigpu.private_api.variables import backing_variable
 
 
 class Part(NamedTuple):
@@ -30,22 +30,22 @@ class Part(NamedTuple):
 
 
 class StepConsensus:
-    """What workers say in every step, and what came of it."""
+    """What the workers agree on in every step: rows of the global batch, whether any has more, whether any stops."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         with tf.init_scope(), tf.device("CPU:0"):
-            self._wish = tf.Variable(0.0, trainable=False)
-            self._said = tf.Variable([0.0, 1.0, 0.0], trainable=False)
+            self._stop = tf.Variable(0.0, trainable=False)
+            self._agreed = tf.Variable([0.0, 1.0, 0.0], trainable=False)
 
     def of_step(self, part: Part, label: str) -> Step:
-        """Says how many rows this worker has, whether it has more, and whether it wishes to stop; hears the same."""
+        """Sums over the workers: rows of this step, who has another step, who requests to stop."""
         with tf.device("CPU:0"):
             rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
-            says = tf.stack([rows, tf.cast(part.more, tf.float32), self._wish])
-            said = barrier_sum(says, lambda x: self.sum(x, label))
-            self._said.assign(said)
-            return Step(True, part.counts, said[0], rows)
+            own = tf.stack([rows, tf.cast(part.more, tf.float32), self._stop])
+            agreed = barrier_sum(own, lambda x: self.sum(x, label))
+            self._agreed.assign(agreed)
+            return Step(True, part.counts, agreed[0], rows)
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum of a few numbers over the workers."""
@@ -53,26 +53,26 @@ class StepConsensus:
         with tf.device("CPU:0"):
             return group.sum(x, label)
 
-    def wish_to_stop(self) -> None:
-        """Will be said in the next step."""
-        self._wish.assign(1.0)
+    def request_stop(self) -> None:
+        """Requests to stop, which the others see in the next step."""
+        self._stop.assign(1.0)
 
-    def wishes(self) -> bool:
-        """Whether this worker wishes to stop."""
-        return bool(self._wish.numpy() > 0)
+    def requests_stop(self) -> bool:
+        """Whether this worker requests to stop."""
+        return bool(self._stop.numpy() > 0)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A new training begins."""
-        self._wish.assign(0.0)
-        self._said.assign([0.0, 1.0, 0.0])
+        self._stop.assign(0.0)
+        self._agreed.assign([0.0, 1.0, 0.0])
 
-    def anybody_has_more(self) -> bool:
+    def any_has_more(self) -> bool:
         """Whether there will be another step, as of the last one."""
-        return bool(self._said.numpy()[1] > 0)
+        return bool(self._agreed.numpy()[1] > 0)
 
-    def anybody_wishes_to_stop(self) -> bool:
-        """Whether some worker wished to stop, as of the last step."""
-        return bool(self._said.numpy()[2] > 0)
+    def any_requests_stop(self) -> bool:
+        """Whether some worker requested to stop, as of the last step."""
+        return bool(self._agreed.numpy()[2] > 0)
 
 
 def unless_standing_by(

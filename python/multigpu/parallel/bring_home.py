@@ -7,7 +7,7 @@ import keras
 from multigpu.arguments import check_model
 from multigpu.devices.logical import present_device, visible_devices
 from multigpu.parallel.model import ParallelModel
-from multigpu.private_api.keras import wants_jit
+from multigpu.private_api.layers import wants_jit
 from multigpu.weights.move import move
 
 Model = TypeVar("Model", bound=keras.Model)

@@ -10,11 +10,13 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.batches.split_merge import count_rows
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.cluster.reduction import Step, Workers
 from multigpu.devices.plan import Plan
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
-from multigpu.private_api.keras import mask_of, sublayers, wants_jit, with_mask
+from multigpu.private_api.layers import sublayers, wants_jit
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import memory
@@ -77,11 +79,11 @@ class DataParallelCall:
         self._refuse_new_variables(known)
         return merged
 
-    def _workers(self, batch: CallArguments) -> Workers | None:
+    def _workers(self, batch: CallArguments) -> OneWorker:
         """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""
         cluster = self._plan.cluster
         if cluster is None:
-            return None
+            return OneWorker(self._plan.devices)
         step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
             rows = count_rows(batch.tensors)

@@ -1,17 +1,17 @@
-"""spread: one batch, many devices. split → send → run → merge, and the state kept once."""
+"""data_parallel: one batch, many devices. split → send → run → merge, and the state kept once."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.batches.split_merge import RowRange, count_rows, merge, share_rows, split
-from multigpu.cluster.reduction import Workers
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.plan import Plan
-from multigpu.replicas.outputs import OutputLayout, Result
-from multigpu.replicas.replica import Replica
+from multigpu.replicas.outputs import Result
+from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.run import ReplicaRun
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.template import TemplateParts
@@ -29,9 +29,7 @@ class Merged(NamedTuple):
     types: dict[int, Types]  # by id of the weight
 
 
-def data_parallel(
-    parts: TemplateParts, batch: CallArguments, plan: Plan, eager: bool, workers: Workers | None = None
-) -> Merged:
+def data_parallel(parts: TemplateParts, batch: CallArguments, plan: Plan, eager: bool, workers: OneWorker) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
     Args:
@@ -41,71 +39,94 @@ def data_parallel(
         eager: whether to run the template op by op instead of tracing it.
         workers: the machines that run their own batches at the same time.
     """
-    notes = GradientStructure()
-    forward = workers if workers and workers.joint else None
-    with tf.device("CPU:0"):
-        shares = share_rows(count_rows(batch.tensors), len(plan.devices))
-        slices = list(zip(*(split(x, shares) for x in batch.tensors), strict=True))
-    inputs = _other_inputs(slices, shares, parts.state, plan, workers.first_replica if workers else 0)
-
-    alone = len(plan.devices) == 1 and not forward
-    replica = Replica(parts, batch, alone, forward)
-    function = replica if eager else replica.trace([*map(read, parts.weights), *inputs[0]])
-    types = {} if eager else replica.types  # unknown before the template was run
-    buckets = buckets_of(parts.weights, types)
-    buffers = send(parts.weights, buckets, plan.devices, notes, workers)
-    results = []
-    for number, device in enumerate(plan.devices):
-        trained = parts.tables.trained()
-        run = ReplicaRun(
-            function, lambda: replica.layout.num_differentiable, buckets, device, number, trained, notes, workers
-        )
-        flat = run(buffers[number], inputs[number])
-        results.append(replica.layout.open(flat))
-
-    kept = [share.kept for share in shares]
-    with tf.device(plan.merge_device):
-        with_rows, averaged = _merge(results, kept, replica.layout, notes)
-        whole = replica.global_batch.compute(parts, batch, replica.layout.inner(with_rows), forward)
-    replica.updates.assign([result.updates for result in results], kept, forward)
-    whole.assign()
-    return Merged(replica.layout.outputs(with_rows), _in_order(averaged, whole.losses), types)
+    steps = _Steps(parts, batch, plan, workers)
+    slices = steps.split()
+    inputs = steps.send_inputs(slices)
+    replica, function = steps.make_replica(inputs[0], eager)
+    results = steps.run(replica, function, inputs)
+    return steps.merge(replica, results, slices)
 
 
-def _other_inputs(
-    slices: Sequence[Sequence[tf.Tensor]],
-    shares: Sequence[RowRange],
-    state: Sequence[keras.Variable],
-    plan: Plan,
-    first: int,
-) -> list[list[tf.Tensor]]:
-    """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
-    buckets = buckets_of(state)
-    buffers = send_once(state, buckets)
-    inputs = []
-    for number, device in enumerate(plan.devices):
-        with tf.device(device):
-            values = unpack(buffers, buckets)
-            inputs.append(
-                [*values, *flatten_composites(slices[number]), shares[number].kept, tf.constant(first + number)]
-            )
-    return inputs
+class Slices(NamedTuple):
+    """A batch in slices, one per replica."""
+
+    tensors: list[tuple[tf.Tensor, ...]]
+    rows: list[RowRange]
+
+    @property
+    def kept(self) -> list[tf.Tensor]:
+        """How many rows of each slice count."""
+        return [rows.kept for rows in self.rows]
 
 
-def _merge(
-    results: Sequence[Result], kept: Sequence[tf.Tensor], layout: OutputLayout, notes: GradientStructure
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """What has rows concatenated, and added losses averaged by rows."""
-    with_rows = [merge(slices) for slices in zip(*(result.with_rows for result in results), strict=True)]
-    averaged = [weighted_mean(values, kept) for values in zip(*(result.losses for result in results), strict=True)]
-    watched = layout.watch([*with_rows, *averaged], notes)
-    return watched[: len(with_rows)], watched[len(with_rows) :]
+@dataclass
+class _Steps:
+    """The steps of one call, and what all of them need."""
+
+    parts: TemplateParts
+    batch: CallArguments
+    plan: Plan
+    workers: OneWorker
+    structure: GradientStructure = field(default_factory=GradientStructure)
+    types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
+
+    def split(self) -> Slices:
+        """The batch in slices."""
+        with tf.device("CPU:0"):
+            rows = share_rows(count_rows(self.batch.tensors), len(self.plan.devices))
+            return Slices(list(zip(*(split(x, rows) for x in self.batch.tensors), strict=True)), rows)
+
+    def send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
+        """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
+        buckets = buckets_of(self.parts.state)
+        buffers = send_once(self.parts.state, buckets)
+        inputs = []
+        for number, device in enumerate(self.plan.devices):
+            with tf.device(device):
+                state, components = unpack(buffers, buckets), flatten_composites(slices.tensors[number])
+                replica = tf.constant(self.workers.first_replica + number)
+                inputs.append([*state, *components, slices.kept[number], replica])
+        return inputs
+
+    def make_replica(self, inputs: Sequence[tf.Tensor], eager: bool) -> tuple[Replica, Function]:
+        """The replica, and what runs: it is traced once for all devices unless it is to run op by op."""
+        together = self.workers.in_forward_pass
+        replica = Replica(self.parts, self.batch, len(self.plan.devices) == 1 and not together.several, together)
+        if eager:
+            return replica, replica
+        function = replica.trace([*map(read, self.parts.weights), *inputs])
+        self.types = replica.types
+        return replica, function
+
+    def run(self, replica: Replica, function: Function, inputs: Sequence[Sequence[tf.Tensor]]) -> list[Result]:
+        """The weights sent, and what the replica gives for them on each device."""
+        buckets = buckets_of(self.parts.weights, self.types)
+        weights = send(self.parts.weights, buckets, self.plan.devices, self.structure, self.workers)
+        results = []
+        for number, device in enumerate(self.plan.devices):
+            run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
+            flat = run(weights[number], inputs[number])  # only now, run eagerly, its layout is known
+            results.append(replica.layout.open(flat))
+        return results
+
+    def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:
+        """Outputs concatenated, added losses of the whole batch; and the template's state, updated once."""
+        layout, together = replica.layout, self.workers.in_forward_pass
+        with tf.device(self.plan.merge_device):
+            with_rows = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
+            losses = [weighted_mean(values, slices.kept) for values in zip(*(r.losses for r in results), strict=True)]
+            watched = layout.watch([*with_rows, *losses], self.structure)
+            with_rows, losses = watched[: len(with_rows)], watched[len(with_rows) :]
+            of_batch = replica.global_batch.compute(self.parts, self.batch, layout.inner(with_rows), together)
+        replica.updates.assign([result.updates for result in results], slices.kept, together)
+        of_batch.assign()
+        return Merged(layout.outputs(with_rows), _in_order(losses, of_batch.losses), self.types)
 
 
-def _in_order(averaged: Sequence[tf.Tensor], of_whole_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
+def _in_order(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
     """All added losses in the order in which they were added, of some of which the numbers are known."""
     others = iter(averaged)
     return [
-        of_whole_batch[number] if number in of_whole_batch else next(others)
-        for number in range(len(averaged) + len(of_whole_batch))
+        of_global_batch[number] if number in of_global_batch else next(others)
+        for number in range(len(averaged) + len(of_global_batch))
     ]

@@ -15,14 +15,16 @@ from multigpu.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.parallel.overrides import Own, OwnProperty, Shared
 from multigpu.parallel.redirected_template import own_step, redirected_template
 from multigpu.parallel.step_scope import colocate_ops, eager_variables
+from multigpu.parallel.template_answers import TemplateAnswers
 from multigpu.parallel.verb_errors import guarded
-from multigpu.private_api.keras import compile_arguments, output_names
-from multigpu.saving.template_facade import TemplateFacade, is_part, show_input
+from multigpu.private_api.hooks import AddsNoMask
+from multigpu.private_api.layers import compile_arguments, show_input
+from multigpu.saving.template_facade import TemplateFacade, is_part
 from multigpu.weights.optimizer_slots import build_slots
 from multigpu.weights.overview import Overview, overview
 
 
-class ParallelModel(TemplateFacade, keras.Model):
+class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
     """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
 
     It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
@@ -47,7 +49,8 @@ class ParallelModel(TemplateFacade, keras.Model):
         self.plan = plan
         self.__dict__["_redirected"] = redirected_template(self, template)  # set so, Keras does not track it
         self.template = template
-        show_input(self, template)
+        if isinstance(template, keras.Sequential):
+            show_input(self, template)
         self.built = True
         self._spread = DataParallelCall(template, plan)
         self._num_calls = 0
@@ -105,9 +108,6 @@ class ParallelModel(TemplateFacade, keras.Model):
     def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
         """The mask of the outputs: the template's."""
         return self.template.compute_mask(*args, **kwargs)
-
-    def _set_mask_metadata(self, *_: Any) -> None:
-        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """Builds the template, which it is already."""
@@ -207,52 +207,6 @@ class ParallelModel(TemplateFacade, keras.Model):
         """The class that has what runs beneath the template's own verbs."""
         return type(self)
 
-    # Answers of the template ----------------------------------------------------------------------------------------
-
-    @property
-    def layers(self) -> list[keras.Layer]:
-        """The template's layers."""
-        return self.template.layers
-
-    @property
-    def trainable(self) -> bool:
-        """Whether the template is trained. Freezing works on either model, at any time before `compile()`."""
-        return self.template.trainable
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        self.template.trainable = value
-
-    @property
-    def input(self) -> Any:
-        """The template's symbolic input; of a model without one, that of its first use in another model."""
-        return self.template.input if _is_functional(self.template) else super().input
-
-    @property
-    def output(self) -> Any:
-        """The template's symbolic output; of a model without one, that of its first use in another model."""
-        return self.template.output if _is_functional(self.template) else super().output
-
-    @property
-    def input_names(self) -> list[str]:
-        """Names of the template's inputs, in order."""
-        return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
-
-    @property
-    def output_names(self) -> list[str]:
-        """Names of the template's outputs, in order: those of the layers that make them."""
-        return output_names(self.template)
-
-    @property
-    def dtype_policy(self) -> Any:
-        """The template's dtype policy."""
-        return self.template.dtype_policy
-
-    def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
-        """Prints the template's summary, and one line on the devices."""
-        self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
-        (print_fn or print)(f" Parallel: {self.plan}")
-
     def overview(self, batch_size: int | None = None) -> Overview:
         """What each device holds, and what reaches and leaves it in a training step.
 
@@ -274,8 +228,3 @@ def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, An
     """The arguments of a call of one of Keras' verbs, by name."""
     bound = inspect.signature(verb).bind(*args, **kwargs).arguments
     return {**bound.pop("kwargs", {}), **bound}
-
-
-def _is_functional(model: keras.Model) -> bool:
-    """Whether Keras made a functional model of it; there is no public class to ask for."""
-    return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

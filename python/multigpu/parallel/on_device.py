@@ -9,8 +9,9 @@ import keras
 import tensorflow as tf
 
 from multigpu.devices.logical import present_device
-from multigpu.parallel.placed_call import PlacedCall, is_symbolic, keep_weights, remember
+from multigpu.parallel.placed_call import PlacedCall, keep_weights
 from multigpu.parallel.template_checks import check_unplaced
+from multigpu.private_api.functional import is_symbolic, run_in_place_of
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 
@@ -107,7 +108,7 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
     check_unplaced(layer)
     outputs = original(layer, *args, **kwargs)
     keep_weights(layer, device)
-    remember(layer, device)
+    run_in_place_of(layer, PlacedCall(layer, device))
     return outputs
 
 
@@ -122,7 +123,7 @@ def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, 
 
 def _call_operation(device: str, original: Callable, operation: keras.Operation, *args: Any, **kwargs: Any) -> Any:
     outputs = original(operation, *args, **kwargs)
-    remember(operation, device)
+    run_in_place_of(operation, PlacedCall(operation, device))
     return outputs
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import keras
 
+from multigpu.private_api.layers import is_of_keras
+
 LOOPS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 FILES = ("save", "save_weights", "load_weights")
@@ -15,7 +17,7 @@ NEVER = ("__getattr__", "__del__")  # of what a class may add for Python itself
 
 def is_stock(kind: type) -> bool:
     """Whether a class is one that Keras makes models of: Sequential, Functional (without a public name), or a base."""
-    functional = kind.__module__.startswith("keras.") and kind.__name__ in ("Functional", "Function")
+    functional = is_of_keras(kind) and kind.__name__ in ("Functional", "Function")
     return functional or kind in keras.Sequential.__mro__
 
 

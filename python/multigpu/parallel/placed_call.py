@@ -1,6 +1,5 @@
 """A call of a layer on one device, and how functional models come to run it instead of the layer."""
 
-import contextvars
 from typing import Any
 
 import keras
@@ -10,7 +9,7 @@ from multigpu.devices.plan import Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.step_scope import update_beside_weights
 from multigpu.parallel.template_checks import parts_in_parts
-from multigpu.private_api.keras import backing_variable
+from multigpu.private_api.variables import backing_variable
 from multigpu.replicas.scope import in_replica
 from multigpu.weights.move import models_with, move
 from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
@@ -73,41 +72,3 @@ def keep_weights(layer: keras.Layer, device: str) -> None:
         move([(variable, device) for variable in weights])
     else:  # the step that is being traced is the first that reads them
         outside_of_functions(place, weights, device)
-
-
-def remember(operation: keras.Operation, device: str) -> None:
-    """Has functional models run the latest symbolic call of a layer on a device."""
-    _run_remembered_calls()
-    operation._inbound_nodes[-1].placed = PlacedCall(operation, device)
-
-
-_with_values: contextvars.ContextVar[bool] = contextvars.ContextVar("with_values", default=False)
-
-
-def _run_remembered_calls() -> None:
-    """Has functional models ask each call in their graph whether it is placed, when they run with values.
-
-    Keras has no public way to run one call of a layer differently from another. These private methods are what runs a
-    functional model, and what it asks for the layer to call.
-    """
-    run, ask = keras.Function._run_through_graph, keras.Function._get_operation_for_node
-    if hasattr(run, "of_keras"):
-        return
-
-    def run_with_values(self: keras.Function, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        token = _with_values.set(not is_symbolic(inputs))
-        try:
-            return run(self, inputs, *args, **kwargs)
-        finally:
-            _with_values.reset(token)
-
-    def placed_or_plain(self: keras.Function, node: Any) -> Any:
-        return node.placed if _with_values.get() and hasattr(node, "placed") else ask(self, node)
-
-    run_with_values.of_keras = run  # type: ignore[attr-defined]  # a function takes attributes
-    keras.Function._run_through_graph, keras.Function._get_operation_for_node = run_with_values, placed_or_plain
-
-
-def is_symbolic(arguments: Any) -> bool:
-    """Whether a call with these arguments only notes what is to be called."""
-    return any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(arguments))

@@ -19,6 +19,7 @@ from typing import Any
 import keras
 
 from multigpu.parallel.overrides import STEPS, VERBS
+from multigpu.private_api.hooks import AddsNoMask
 
 SLOT = "_parallel_model_of_multigpu"  # beside the attributes, which are the template's
 OF_THE_LOOP = ("train_function", "test_function", "predict_function", "stop_training")  # one for each model that trains
@@ -82,7 +83,7 @@ def _of_parallel(name: str) -> property:
     )
 
 
-class _First:
+class _First(AddsNoMask):
     """What of a led template is called instead of its own class's."""
 
     __slots__ = ()
@@ -105,9 +106,6 @@ class _First:
     def call(self) -> Any:
         """The spread call."""
         return _parallel(self)._call_for_template
-
-    def _set_mask_metadata(self, *_: Any) -> None:
-        """Adds no mask: merged outputs carry the template's. Keras has no public way to leave that out."""
 
 
 for _name in ("compile", "compute_output_spec", "stateless_call", *STEPS):

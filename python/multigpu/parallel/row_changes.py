@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
-from multigpu.private_api.keras import sublayers
+from multigpu.private_api.layers import sublayers
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
 

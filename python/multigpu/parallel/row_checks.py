@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.parallel.row_changes import MANY, name_layer
-from multigpu.private_api.keras import output_names, sublayers
-from multigpu.replicas.outputs import no_batch_axis
+from multigpu.private_api.layers import sublayers
+from multigpu.replicas.outputs import no_batch_axis, output_names
 
 Shape = tuple[int | None, ...]
 

@@ -7,7 +7,8 @@ from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.overrides import assigned_verbs
 from multigpu.parallel.redirected_template import parallel_of
 from multigpu.parallel.row_checks import check_rows, is_fixed, symbolic
-from multigpu.private_api.keras import is_placed, sublayers
+from multigpu.private_api.functional import is_placed
+from multigpu.private_api.layers import sublayers
 
 
 def check_template(model: keras.Model) -> None:

@@ -12,11 +12,11 @@ from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.template_checks import check_template
-from multigpu.private_api.keras import sublayers
+from multigpu.private_api.layers import sublayers
 from multigpu.profiling.activation_memory import activation_bytes
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
-from multigpu.weights.buckets import Bucket, Types, make_parcels
+from multigpu.weights.buckets import Bucket, Types, make_buckets
 from multigpu.weights.embedding_tables import Tables
 from multigpu.weights.overview import traffic
 from multigpu.weights.owners import owners_of
@@ -76,7 +76,7 @@ def estimate(
     check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True)
     owners = owners_of(template, plan)
-    buckets = _parcels(template, owners)
+    buckets = _buckets(template, owners)
     kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
     slots = slot_bytes(kind, template.trainable_variables)
     activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
@@ -119,9 +119,9 @@ def _row(
     )
 
 
-def _parcels(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
+def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
     weights = Tables(sublayers(template)).without(template.trainable_variables)
-    return make_parcels([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
+    return make_buckets([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
 
 
 def _row_bytes(template: keras.Model, side: str) -> int:

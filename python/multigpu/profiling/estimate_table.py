@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from multigpu.devices.text_table import megabytes, text_table
+from multigpu.devices.table import Table, megabytes
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,15 @@ class DeviceEstimate:
     sent: int
 
 
-class Estimate(tuple[DeviceEstimate, ...]):
+SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "total", "received", "sent")
+
+
+class Estimate(Table[DeviceEstimate]):
     """One row per device, which prints as a table."""
 
     __slots__ = ()
+    of = DeviceEstimate
+    head = ("device", "rows", "parameters", *SIZES[:-2], "in per step", "out per step")
 
     @property
     def parameters(self) -> int:
@@ -57,13 +62,9 @@ class Estimate(tuple[DeviceEstimate, ...]):
         return sum(row.optimizer for row in self)
 
     def __str__(self) -> str:
-        names = ["weights", "optimizer", "copies", "gradients", "activations", "total", "received", "sent"]
-        head = ["device", "rows", "parameters", *names[:-2], "in per step", "out per step"]
-        lines = [
-            [row.device, str(row.rows), f"{row.parameters:,}", *(megabytes(getattr(row, name)) for name in names)]
-            for row in self
-        ]
         first = f"{self.parameters:,} parameters: {megabytes(self.weights)} of weights"
-        return f"{first}, {megabytes(self.optimizer)} of optimizer\n{text_table([head, *lines])}"
+        return f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().__str__()}"
 
-    __repr__ = __str__
+    def cells(self, row: DeviceEstimate) -> list[str]:
+        """A row as words."""
+        return [row.device, str(row.rows), f"{row.parameters:,}", *(megabytes(getattr(row, name)) for name in SIZES)]

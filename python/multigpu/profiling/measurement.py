@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from multigpu.devices.plan import Plan
-from multigpu.devices.text_table import text_table
+from multigpu.devices.table import text_table
 
 NOTICED = 0.05  # a share of time from which on it is worth a word
 

@@ -14,7 +14,8 @@ from multigpu.arguments import shown
 from multigpu.batches.array_source import batches
 from multigpu.devices.plan import Plan
 from multigpu.parallel.model import ParallelModel
-from multigpu.private_api.keras import backing_variable, wants_jit
+from multigpu.private_api.layers import wants_jit
+from multigpu.private_api.variables import backing_variable
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import locate
 

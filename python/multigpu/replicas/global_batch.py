@@ -13,8 +13,8 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
-from multigpu.cluster.reduction import Workers
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.cluster.one_worker import OneWorker
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, own_calls, tensors_of
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.template import TemplateParts
@@ -58,7 +58,7 @@ class GlobalBatchCalls:
         self.tensors = list({id(tensor): tensor for tensor in needed}.values())
 
     def compute(
-        self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: Workers | None
+        self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: OneWorker
     ) -> Computed:
         """What the slices left to be computed.
 
@@ -66,7 +66,7 @@ class GlobalBatchCalls:
             parts: the template.
             batch: the whole batch.
             merged: what `tensors` are for it.
-            workers: the machines whose rows belong to the batch as well.
+            workers: whose rows belong to the batch.
         """
         known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
         whole, scope = _Whole(known, workers), _GlobalBatchScope(workers)
@@ -132,13 +132,13 @@ class _Replay(LayerCalls):
 class _GlobalBatchScope(ReplicaScope):
     """Variables as they are; what the template assigns is kept aside. Gradients come from all workers."""
 
-    def __init__(self, workers: Workers | None) -> None:
+    def __init__(self, workers: OneWorker) -> None:
         super().__init__([], [], tf.constant(0))
         self._workers = workers
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """The value that was assigned, or None: Keras reads the real one."""
-        if self._workers and variable.trainable and id(variable) not in self.state_mapping:
+        if self._workers.several and variable.trainable and id(variable) not in self.state_mapping:
             label = f"whole batch {variable.path}"
             self.state_mapping[id(variable)] = self._workers.reduced(read(variable), locate(variable), label)
         return super().get_current_value(variable)
@@ -147,7 +147,7 @@ class _GlobalBatchScope(ReplicaScope):
 class _Whole:
     """What slices are in the whole batch."""
 
-    def __init__(self, known: Mapping[int, tf.Tensor], workers: Workers | None) -> None:
+    def __init__(self, known: Mapping[int, tf.Tensor], workers: OneWorker) -> None:
         self._known = known
         self._workers = workers
         self._rows: dict[int, tf.Tensor] = {}
@@ -158,8 +158,6 @@ class _Whole:
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
         """Rows of all workers for those of this one."""
-        if self._workers is None:
-            return x
         if id(x) not in self._rows:
             self._rows[id(x)] = self._workers.all_rows(x)
         return self._rows[id(x)]

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.split_merge import count_rows
-from multigpu.private_api.keras import mask_of
+from multigpu.private_api.masks import mask_of
 from multigpu.private_api.replaced import replaced
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)

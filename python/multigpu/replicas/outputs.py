@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import flatten_composites, restore_composites
-from multigpu.private_api.keras import mask_of, with_mask
+from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.weights.gradient_structure import GradientStructure
 
 
@@ -45,15 +45,15 @@ class OutputLayout:
         with_rows = restore_composites(self.with_rows, list(flat[:rows]))
         return Result(with_rows, list(flat[rows:losses]), list(flat[losses:]))
 
-    def watch(self, merged: Sequence[tf.Tensor], notes: GradientStructure) -> list[tf.Tensor]:
+    def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
         """Merged tensors and losses, watched under the numbers that their slices have in the flat list."""
         number, watched = 0, []
         for x in merged:
             components = len(flatten_composites([x]))
             if components == 1:
-                x = notes.watch(x, number)
+                x = structure.watch(x, number)
             else:  # ragged or sparse: taken for used
-                notes.used.update(range(number, number + components))
+                structure.used.update(range(number, number + components))
             number += components
             watched.append(x)
         return watched
@@ -88,3 +88,10 @@ def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
         f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
         "(batch,), or move the reduction into a loss function or into `add_loss()`."
     )
+
+
+def output_names(model: keras.Model) -> list[str]:
+    """Names of the outputs of a model that was built from symbolic tensors, in order: of the layers that make them."""
+    if isinstance(model, keras.Sequential):  # which has no such list, but one output
+        return [model.layers[-1].name]
+    return model.output_names

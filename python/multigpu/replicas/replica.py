@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments, flatten_composites, open_types, restore_composites
 from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
-from multigpu.cluster.reduction import Workers
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.outputs import OutputLayout
@@ -19,6 +19,8 @@ from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
 
+Function = Callable[..., list[tf.Tensor]]
+
 
 class Replica:
     """The template, called on one slice with the values that were sent for its variables.
@@ -27,7 +29,7 @@ class Replica:
 
     Attributes:
         layout: what the results are.
-        whole_batch: what is left to be computed from them.
+        global_batch: what is left to be computed from them.
         updates: the variables that the template assigns, and how they travel.
         types: the types in which each weight can travel, by its id.
     """
@@ -37,14 +39,14 @@ class Replica:
     updates: Updates
     types: dict[int, Types]
 
-    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: Workers | None = None) -> None:
+    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker) -> None:
         """Takes what it runs.
 
         Args:
             parts: the template.
             batch: the arguments of the call.
             alone: whether its slice is the whole batch.
-            workers: the machines over which its layers take their statistics.
+            workers: over whose replicas its layers take their statistics.
         """
         self._parts = parts
         self._batch = batch
@@ -53,7 +55,12 @@ class Replica:
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
 
-    def trace(self, inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
+    @property
+    def tables(self) -> Sequence[tf.Variable]:
+        """Variables that it reads by itself, row by row, and to which gradients flow."""
+        return self._parts.tables.trained()
+
+    def trace(self, inputs: Sequence[tf.Tensor]) -> Function:
         """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
         specs[len(self._variables) : -2] = flatten_composites(open_types(self._batch.tensors))

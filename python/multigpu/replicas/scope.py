@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.private_api.replaced import replaced
+from multigpu.private_api.variables import is_seed
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import read, stored_dtype
@@ -115,14 +116,9 @@ class ReplicaScope(keras.StatelessScope):
         return value
 
 
-def is_seed(variable: keras.Variable) -> bool:
-    """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
-    return variable.name == "seed_generator_state"
-
-
-def without_offset(seed: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+def without_offset(seed: tf.Tensor, replica: int) -> tf.Tensor:
     """The state of a generator of noise as the template has it, from that of a replica."""
-    return seed - _offset(replica, seed.dtype)
+    return seed - _offset(tf.constant(replica), seed.dtype) if replica else seed
 
 
 def _offset(replica: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.reduction import Workers
-from multigpu.replicas.scope import is_seed, without_offset
-from multigpu.weights.buckets import Bucket, buckets_of, open_parcel, pack
+from multigpu.cluster.one_worker import OneWorker
+from multigpu.private_api.variables import is_seed
+from multigpu.replicas.scope import without_offset
+from multigpu.weights.buckets import Bucket, buckets_of, open_bucket, pack
 from multigpu.weights.place_locate import stored_dtype
 
 
@@ -46,37 +47,37 @@ class Updates:
     def unpack(self, buffers: Sequence[tf.Tensor]) -> list[tuple[keras.Variable, tf.Tensor]]:
         """The inverse of `pack`: variables with their values."""
         pairs = []
-        for buffer, (_, members, bucket) in zip(buffers, self._parcels(), strict=True):
-            pairs += [(members[i], value) for i, value in zip(bucket.members, open_parcel(buffer, bucket), strict=True)]
+        for buffer, (_, members, bucket) in zip(buffers, self._buckets(), strict=True):
+            pairs += [(members[i], value) for i, value in zip(bucket.members, open_bucket(buffer, bucket), strict=True)]
         return pairs
 
     def assign(
         self,
         buffers: Sequence[Sequence[tf.Tensor]],
         kept: Sequence[tf.Tensor],
-        workers: Workers | None = None,
+        workers: OneWorker,
     ) -> None:
         """Combines all replicas' buffers on the owners and assigns the template's variables.
 
         Args:
             buffers: for each replica, what `pack` gave.
             kept: for each replica, its rows that count.
-            workers: the machines over which values are combined as well.
+            workers: over which values are combined.
         """
-        for position, (is_averaged, members, bucket) in enumerate(self._parcels()):
+        for position, (is_averaged, members, bucket) in enumerate(self._buckets()):
             values = [replica[position] for replica in buffers]
             with tf.device(bucket.owner):
                 single = weighted_mean(values, kept) if is_averaged else values[0]
-                if workers and is_averaged:
+                if is_averaged:
                     single = workers.mean(single, bucket.owner, f"state {position}")
-                combined = open_parcel(single, bucket)
+                combined = open_bucket(single, bucket)
                 for place, number in enumerate(bucket.members):
                     variable, value = members[number], combined[place]
-                    if workers and not is_averaged:
+                    if not is_averaged:
                         value = _of_first(variable, value, workers, bucket.owner, f"state {position} {place}")
                     variable.assign(value)
 
-    def _parcels(self) -> list[tuple[bool, list[keras.Variable], Bucket]]:
+    def _buckets(self) -> list[tuple[bool, list[keras.Variable], Bucket]]:
         return [(averaged, members, bucket) for averaged, members, buckets in self.groups for bucket in buckets]
 
 
@@ -85,10 +86,10 @@ def _is_averaged(variable: keras.Variable) -> bool:
     return number and variable.aggregation != "only_first_replica"
 
 
-def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Workers, owner: str, label: str) -> tf.Tensor:
+def _of_first(variable: keras.Variable, value: tf.Tensor, workers: OneWorker, owner: str, label: str) -> tf.Tensor:
     """The value of the first replica of all workers. All workers know how noise goes on, with an offset of each."""
     if is_seed(variable):
-        return without_offset(value, tf.constant(workers.first_replica))
+        return without_offset(value, workers.first_replica)
     return workers.of_chief(value, owner, label)
 
 

@@ -5,50 +5,39 @@ Keras asks `tf.distribute` for them, which knows nothing of these replicas and w
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.collective import collective_sum
-from multigpu.cluster.reduction import Workers
-from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.replaced import replaced
-
-TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
-_instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
+from multigpu.cluster.one_worker import OneWorker
+from multigpu.private_api.layers import moments_from
 
 
 class SyncBatchNorm:
-    """The synchronized layers of a template, and the devices over which they take their statistics.
+    """The synchronized layers of a template.
 
     Attributes:
         layers: the layers that say `synchronized=True`.
     """
 
-    def __init__(self, layers: Sequence[keras.Layer], devices: Sequence[str]) -> None:
+    def __init__(self, layers: Sequence[keras.Layer]) -> None:
         normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
         self.layers = [layer for layer in normalizations if layer.synchronized]
-        self._devices = tuple(devices)
 
     @contextlib.contextmanager
-    def seen_by_layers(self, kept: tf.Tensor, workers: Workers | None = None) -> Iterator[None]:
+    def seen_by_layers(self, kept: tf.Tensor, workers: OneWorker) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
             kept: rows of this replica that count; with 0 its slice stays out of the sums.
-            workers: the machines whose replicas are summed over as well.
+            workers: over whose replicas is summed.
         """
         with contextlib.ExitStack() as stack:
             for position, layer in enumerate(self.layers):
-                summed = functools.partial(all_reduce, devices=self._devices)
-                counts = tf.minimum(kept, 1)
-                if workers:
-                    summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
-                    counts *= workers.counted
-                # Keras has no public seam between a layer's statistics and its use of them.
-                stack.enter_context(replaced(layer, "_moments", _Moments(layer, summed, counts)))
+                summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                counts = tf.minimum(kept, workers.counted)  # 1 or 0
+                stack.enter_context(moments_from(layer, _Moments(layer, summed, counts)))
             yield
 
 
@@ -88,14 +77,3 @@ def _mean_and_variance(
     mean = tf.math.divide_no_nan(total, count + epsilon)
     deviations = squares - 2 * mean * total + tf.square(mean) * count
     return mean, tf.maximum(tf.math.divide_no_nan(deviations, count + epsilon), 0)
-
-
-def all_reduce(x: tf.Tensor, devices: tuple[str, ...]) -> tf.Tensor:
-    """The sum of `x` over the replicas, which run the same trace on `devices`. Its gradient is the same sum."""
-
-    @custom_gradient
-    def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-        total = collective_sum(value, len(devices), ",".join(devices), next(_instance_keys), TIMEOUT_SECONDS)
-        return total, lambda upstream: all_reduce(upstream, devices)
-
-    return summed(x)

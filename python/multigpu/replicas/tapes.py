@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -40,3 +40,13 @@ def release_with_the_verb(taped: list[Taped]) -> None:
     of_the_verb = _of_the_verb.get()
     if of_the_verb is not None:
         of_the_verb.append(taped)
+
+
+def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Those of the tensors that a tape can watch."""
+    return [x for x in tensors if is_differentiable(x)]
+
+
+def is_differentiable(x: tf.Tensor) -> bool:
+    """Whether a tensor can carry a gradient."""
+    return x.dtype.is_floating or x.dtype.is_complex

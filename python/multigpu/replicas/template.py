@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.private_api.keras import kept_by_keras, sublayers, wants_jit
+from multigpu.private_api.layers import kept_by_keras, sublayers, wants_jit
 from multigpu.replicas.sync_batch_norm import SyncBatchNorm
 from multigpu.weights.embedding_tables import Tables
 
@@ -39,7 +39,7 @@ class TemplateParts:
     def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
         """The parts of a template as it is now: layers may be frozen or thawed between calls."""
         layers = sublayers(template)
-        statistics, tables = SyncBatchNorm(layers, plan.devices), Tables(layers)
+        statistics, tables = SyncBatchNorm(layers), Tables(layers)
         return cls(
             template=template,
             layers=layers,

@@ -9,10 +9,8 @@ from typing import Any
 
 import keras
 
-# Keras finds what a name means in two functions, and has no public way to be asked what may be made of it.
-from keras.src import api_export
-from keras.src.saving import object_registration, serialization_lib
-from keras.src.saving.keras_saveable import KerasSaveable
+from multigpu.private_api.layers import is_of_keras
+from multigpu.private_api.serialization import KerasSaveable, names_found_by, objects_in_scopes, symbol
 
 WITH_CODE = (keras.layers.Lambda, keras.layers.TFSMLayer, keras.layers.TorchModuleWrapper)
 CLASSES = (
@@ -24,6 +22,7 @@ CLASSES = (
 MODULES_OF_FUNCTIONS = (keras.activations, keras.losses, keras.metrics)
 MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are no activation, loss or metric
 ONE_AT_A_TIME = threading.RLock()
+Finder = Callable[..., Any]
 
 
 class CodeInFile(ValueError):  # noqa: N818 (it is what was found)
@@ -33,7 +32,7 @@ class CodeInFile(ValueError):  # noqa: N818 (it is what was found)
 def is_allowed(found: Any) -> bool:
     """Whether it is a part of a model: a class or function of Keras that does nothing but compute."""
     if isinstance(found, type):
-        return issubclass(found, CLASSES) and found.__module__.startswith("keras.")
+        return issubclass(found, CLASSES) and is_of_keras(found)
     return any(
         found is function
         for module in MODULES_OF_FUNCTIONS
@@ -57,9 +56,8 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
         ValueError: within, where anything else is named.
     """
     thread = threading.get_ident()
-    find, find_registered = serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object
 
-    def checked_find(name: Any, registered_name: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def checked_find(find: Finder, name: Any, registered_name: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != thread:
             return find(name, registered_name, module, *args, **kwargs)
         check()
@@ -70,24 +68,18 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
             raise ValueError(f"{name!r} of {module!r} is no part of a model.")
         return _without_code(found)
 
-    def checked_find_registered(name: Any, custom_objects: Any = None, module_objects: Any = None) -> Any:
+    def checked_find_registered(find: Finder, name: Any, custom_objects: Any = None, module_objects: Any = None) -> Any:
         if threading.get_ident() != thread:
-            return find_registered(name, custom_objects, module_objects)
+            return find(name, custom_objects, module_objects)
         check()
         _check_texts(name)
-        found = find_registered(name, custom_objects, module_objects)
+        found = find(name, custom_objects, module_objects)
         if found is None or not (is_allowed(found) or _is_the_callers(found, custom_objects)):
             return None  # a text, such as "add", may happen to be the name of a function: it stays a text
         return _without_code(found)
 
-    with ONE_AT_A_TIME:
-        serialization_lib._retrieve_class_or_fn = checked_find
-        object_registration.get_registered_object = checked_find_registered
-        try:
-            yield
-        finally:
-            serialization_lib._retrieve_class_or_fn = find
-            object_registration.get_registered_object = find_registered
+    with ONE_AT_A_TIME, names_found_by(checked_find, checked_find_registered):
+        yield
 
 
 def _check_texts(*names: Any) -> None:
@@ -100,7 +92,7 @@ def _check_import(name: str, module: str | None) -> None:
     """Refuses what Keras would import to look into it."""
     if module is None or module in sys.modules or not module.startswith("keras"):
         return
-    if api_export.get_symbol_from_name(f"{module}.{name}") is None:
+    if symbol(f"{module}.{name}") is None:
         raise ValueError(f"{name!r} is of {module!r}, which is not imported.")
 
 
@@ -111,8 +103,7 @@ def _is_the_callers(found: Any, custom_objects: Any) -> bool:
 
 def callers_objects(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
     """What the caller has passed, here or in a scope, or registered, by name."""
-    scope = object_registration.global_state.get_global_attribute("custom_objects_scope_dict", {})
-    return {**keras.saving.get_custom_objects(), **scope, **(custom_objects or {})}
+    return {**keras.saving.get_custom_objects(), **objects_in_scopes(), **(custom_objects or {})}
 
 
 def _without_code(found: Any) -> Any:

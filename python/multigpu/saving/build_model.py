@@ -11,9 +11,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-# Keras has no public way to say this of what is read by parts.
-from keras.src.saving.serialization_lib import SafeModeScope
-
+from multigpu.private_api.serialization import SafeModeScope
 from multigpu.saving.allowed_objects import CodeInFile, only_allowed
 from multigpu.saving.keras2_parallel_files import nested_config, nested_template
 from multigpu.saving.layer_matching import listed_group

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from multigpu.private_api.keras import compile_arguments, restore_compile_arguments
+from multigpu.private_api.layers import compile_arguments, restore_compile_arguments
 from multigpu.saving.atomic_write import atomic_write
 from multigpu.saving.build_model import build
 from multigpu.saving.hdf5_writer import new_hdf5

@@ -9,9 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# Keras has no public way to read such a configuration other than to let it read the file.
-from keras.src.legacy.saving import saving_options, saving_utils
-
+from multigpu.private_api.serialization import model_from_config_of_keras2
 from multigpu.saving.allowed_objects import callers_objects
 
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
@@ -26,9 +24,9 @@ def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -
             may ask for any amount of memory. None if the file is trusted.
     """
     limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
-    with saving_options.keras_option_scope(use_legacy_config=True), limited:
+    with limited:
         decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
-        return saving_utils.model_from_config(decoded, custom_objects=callers_objects(None))
+        return model_from_config_of_keras2(decoded, callers_objects(None))
 
 
 def _decoded(value: Mapping[str, Any]) -> Any:

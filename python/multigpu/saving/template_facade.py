@@ -5,19 +5,18 @@ from typing import Any
 import keras
 
 from multigpu.arguments import check_model
+from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving import save as saving
 
 PARTS = (keras.Layer, keras.Metric, keras.Loss, keras.Optimizer, list, tuple, dict)
 
 
-class TemplateFacade:
+class TemplateFacade(AnswersAsTemplate):
     """Answers everything that Keras asks a model when it saves, copies or describes it, as the template would.
 
     So `keras.saving.save_model(parallel, …)` and `keras.models.clone_model(parallel)` give the plain template, with
     nothing changed in Keras: they go by `__class__`, by the names that `dir()` lists, and by these methods.
     """
-
-    template: keras.Model
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -30,12 +29,6 @@ class TemplateFacade:
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__.get("template", type(self)))
-
-    def _obj_type(self) -> str:
-        return self.template._obj_type()
-
-    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
-        return self.template._run_through_graph(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The template's configuration."""
@@ -81,12 +74,6 @@ class TemplateFacade:
 def is_part(template: keras.Model, name: str) -> bool:
     """Whether a private attribute holds parts of the template, which Keras looks for when it saves."""
     return isinstance(getattr(template, name, None), PARTS)
-
-
-def show_input(parallel: keras.Model, template: keras.Model) -> None:
-    """Puts the input of a Sequential first in the list of layers, where `clone_model()` looks for its shape."""
-    if isinstance(template, keras.Sequential):
-        parallel._layers.insert(0, template._layers[0])
 
 
 def template_of(model: keras.Model) -> keras.Model:

@@ -1,4 +1,4 @@
-"""pack and unpack: small tensors travel together. A parcel is one transfer per device, of one owner's tensors.
+"""pack and unpack: small tensors travel together. A bucket is one transfer per device, of one owner's tensors.
 
 Under mixed precision they travel in the type that is computed with.
 """
@@ -52,7 +52,7 @@ def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] |
     """How these variables travel from their owners: in the types given by id, or else as they are stored."""
     known = types or {}
     stored = [Types(*[stored_dtype(variable)] * 3) for variable in variables]
-    return make_parcels(
+    return make_buckets(
         [
             (locate(v), known.get(id(v), as_stored), tuple(v.shape))
             for v, as_stored in zip(variables, stored, strict=True)
@@ -60,19 +60,19 @@ def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] |
     )
 
 
-def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
-    """Groups tensors, given as (owner, types, shape), into parcels; a large one travels alone.
+def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
+    """Groups tensors, given as (owner, types, shape), into buckets; a large one travels alone.
 
-    A parcel is full with 1 MB, or with a sixteenth of all bytes where that is more.
+    A bucket is full with 1 MB, or with a sixteenth of all bytes where that is more.
     """
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]
     full = max(BUCKET_BYTES, sum(sizes) // PARCELS)
     buckets: list[Bucket] = []
-    open_parcels: dict[tuple[str, Types], list[int]] = {}
+    open_buckets: dict[tuple[str, Types], list[int]] = {}
     filled: dict[tuple[str, Types], int] = {}
 
     def close(kind: tuple[str, Types]) -> None:
-        members = open_parcels.pop(kind)
+        members = open_buckets.pop(kind)
         filled.pop(kind)
         buckets.append(Bucket(*kind, tuple(members), tuple(tensors[i][2] for i in members)))
 
@@ -81,24 +81,24 @@ def make_parcels(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[
         if size >= full:
             buckets.append(Bucket(*kind, (index,), (shape,)))
             continue
-        open_parcels.setdefault(kind, []).append(index)
+        open_buckets.setdefault(kind, []).append(index)
         filled[kind] = filled.get(kind, 0) + size
         if filled[kind] >= full:
             close(kind)
-    for kind in list(open_parcels):
+    for kind in list(open_buckets):
         close(kind)
     return buckets
 
 
 def pack(tensors: Mapping[int, tf.Tensor] | Sequence[tf.Tensor], bucket: Bucket) -> tf.Tensor:
-    """The members of a parcel as one vector; a member that travels alone keeps its shape."""
+    """The members of a bucket as one vector; a member that travels alone keeps its shape."""
     if len(bucket.members) == 1:
         return tensors[bucket.members[0]]
     return tf.concat([tf.reshape(tensors[number], [-1]) for number in bucket.members], axis=0)
 
 
-def open_parcel(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
-    """The members of a parcel in their shapes: the inverse of `pack` for one parcel."""
+def open_bucket(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
+    """The members of a bucket in their shapes: the inverse of `pack` for one bucket."""
     if len(bucket.members) == 1:
         return [buffer]
     pieces = tf.split(buffer, [math.prod(shape) for shape in bucket.shapes])
@@ -106,8 +106,8 @@ def open_parcel(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
 
 
 def unpack(buffers: Sequence[tf.Tensor], buckets: Sequence[Bucket]) -> list[tf.Tensor]:
-    """The inverse of `pack` over all parcels: tensors in their old order."""
+    """The inverse of `pack` over all buckets: tensors in their old order."""
     tensors: dict[int, tf.Tensor] = {}
     for buffer, bucket in zip(buffers, buckets, strict=True):
-        tensors.update(zip(bucket.members, open_parcel(buffer, bucket), strict=True))
+        tensors.update(zip(bucket.members, open_bucket(buffer, bucket), strict=True))
     return [tensors[number] for number in range(len(tensors))]

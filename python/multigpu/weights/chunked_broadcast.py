@@ -20,13 +20,13 @@ WORTH_CUTTING = 16 << 20  # bytes: below, the copies that cutting and joining ta
 
 
 def is_relayed(bucket: Bucket, buckets: Sequence[Bucket], num_replicas: int) -> bool:
-    """Whether a parcel goes out in pieces. With two replicas that would spare nothing."""
+    """Whether a bucket goes out in pieces. With two replicas that would spare nothing."""
     share = sum(other.sent_bytes for other in buckets) / num_replicas
     return num_replicas > 2 and bucket.sent_bytes > max(OUTSIZED * share, WORTH_CUTTING)
 
 
 class Transfer(NamedTuple):
-    """A transfer of a parcel, or of a share of it, from one device to another."""
+    """A transfer of a bucket, or of a share of it, from one device to another."""
 
     sender: str
     receiver: str
@@ -34,7 +34,7 @@ class Transfer(NamedTuple):
 
 
 def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str], device: str) -> list[Transfer]:
-    """Of the transfers in which a parcel reaches every replica, those that begin or end at `device`.
+    """Of the transfers in which a bucket reaches every replica, those that begin or end at `device`.
 
     Its gradient takes the same ones backward.
     """

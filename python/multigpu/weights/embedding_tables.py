@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.keras import backing_variable
 from multigpu.private_api.replaced import replaced
+from multigpu.private_api.variables import backing_variable
 from multigpu.weights.buckets import BUCKET_BYTES
 from multigpu.weights.place_locate import locate, num_bytes
 
@@ -17,7 +17,7 @@ from multigpu.weights.place_locate import locate, num_bytes
 class Tables:
     """The Embedding layers of a template whose tables stay with their owners.
 
-    A table that fits into one parcel is cheaper to send than to ask.
+    A table that fits into one bucket is cheaper to send than to ask.
 
     Attributes:
         layers: these layers.

@@ -1,8 +1,8 @@
-"""What is noted while a gradient is taken: which outputs it comes from, and which weights it reaches, and how.
+"""The structure of a gradient: which outputs it comes from, which weights it reaches, and which of them get rows.
 
 A gradient tape hands a function zeros where nothing depends on an output, and wants one dense tensor per input back.
 One device knows more: a weight on which the loss does not depend gets no gradient at all, so that weight decay leaves
-it alone, and a table that was looked up gets rows. These notes carry that past the tape.
+it alone, and a table that was looked up gets rows. This is carried past the tape.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from multigpu.private_api.gradients import custom_gradient
 
 @dataclass
 class GradientStructure:
-    """Notes of one call's backward pass.
+    """What one call's backward pass finds.
 
     Attributes:
         used: numbers of the results (outputs, then added losses) on which the differentiated value depends.

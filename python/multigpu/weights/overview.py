@@ -7,8 +7,8 @@ from typing import NamedTuple
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.devices.text_table import megabytes, text_table
-from multigpu.private_api.keras import sublayers
+from multigpu.devices.table import Table, megabytes
+from multigpu.private_api.layers import sublayers
 from multigpu.weights.buckets import Bucket, Types, buckets_of
 from multigpu.weights.chunked_broadcast import transfers_of
 from multigpu.weights.embedding_tables import Tables
@@ -49,16 +49,18 @@ class Traffic(NamedTuple):
     transfers: int
 
 
-class Overview(tuple[DeviceRow, ...]):
+class Overview(Table[DeviceRow]):
     """One row per device, which prints as a table."""
 
     __slots__ = ()
+    of = DeviceRow
+    head = ("device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers")
 
-    def __str__(self) -> str:
-        head = ["device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers"]
-        return text_table([head, *(_cells(row) for row in self)])
-
-    __repr__ = __str__
+    def cells(self, row: DeviceRow) -> list[str]:
+        """A row as words."""
+        sizes = [row.weights, row.slots, row.received, row.sent]
+        counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
+        return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]
 
 
 def overview(
@@ -123,9 +125,3 @@ def _slot_bytes(device: str, template: keras.Model) -> int | None:
     if optimizer is None or not optimizer.built:
         return None
     return _bytes_on(device, [slot for slot, _ in slots_of(optimizer, template.trainable_variables)])
-
-
-def _cells(row: DeviceRow) -> list[str]:
-    sizes = [row.weights, row.slots, row.received, row.sent]
-    counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
-    return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]

@@ -33,7 +33,7 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
 
 
 def _blocks(variables: Sequence[keras.Variable]) -> list[list[keras.Variable]]:
-    """What gets an owner together: each weight by itself, and state that fits into one parcel, which travels in one."""
+    """What gets an owner together: each weight by itself, and state that fits into one bucket, which travels in one."""
     small = sum(map(num_bytes, variables)) < BUCKET_BYTES
     is_state = not any(variable.trainable for variable in variables)
     return [list(variables)] if variables and is_state and small else [[variable] for variable in variables]

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.devices.logical import short_name
-from multigpu.private_api.keras import backing_variable
+from multigpu.private_api.variables import backing_variable, replace_backing_variable
 
 
 def num_bytes(variable: keras.Variable) -> int:
@@ -60,6 +60,5 @@ def _move(variable: keras.Variable, device: str) -> None:
             aggregation=old.aggregation,
             synchronization=old.synchronization,
         )
-    moved._unique_id = old._unique_id  # TensorFlow's only name for a variable, by which optimizers index their slots
-    variable._value = moved  # Keras has no public way to give a variable other memory
+    replace_backing_variable(variable, moved)
     tf.raw_ops.DestroyResourceOp(resource=old.handle, ignore_lookup_error=True)

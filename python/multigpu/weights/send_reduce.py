@@ -6,9 +6,9 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.reduction import Workers
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.gradients import custom_gradient
-from multigpu.weights.buckets import Bucket, open_parcel, pack
+from multigpu.weights.buckets import Bucket, open_bucket, pack
 from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_relayed, join
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import memory, read
@@ -18,8 +18,8 @@ def send(
     variables: Sequence[keras.Variable],
     buckets: Sequence[Bucket],
     devices: Sequence[str],
-    notes: GradientStructure,
-    workers: Workers | None = None,
+    structure: GradientStructure,
+    workers: OneWorker,
 ) -> list[list[tf.Tensor]]:
     """Values of variables for each replica; differentiating them reduces what comes back.
 
@@ -27,9 +27,9 @@ def send(
         variables: what is sent.
         buckets: how it travels.
         devices: where the replicas are.
-        notes: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
+        structure: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
             gradient, and a table gets the rows of all replicas, both as on one device.
-        workers: the machines over which gradients are reduced as well.
+        workers: over which gradients are reduced.
 
     Returns:
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
@@ -37,14 +37,14 @@ def send(
     per_bucket = []
     for position, bucket in enumerate(buckets):
         in_pieces = is_relayed(bucket, buckets, len(devices))
-        reduction = _Reduction(bucket, str(position), in_pieces, notes, workers)
-        sent = _send_parcel(variables, bucket, len(devices), in_pieces, reduction)
+        reduction = _Reduction(bucket, str(position), in_pieces, structure, workers)
+        sent = _send_bucket(variables, bucket, len(devices), in_pieces, reduction)
         per_bucket.append(chunked_broadcast(sent, bucket, devices) if in_pieces else sent)
     return [[buffers[replica] for buffers in per_bucket] for replica in range(len(devices))]
 
 
 def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
-    """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the parcel."""
+    """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the bucket."""
     stored, sent, reduced = bucket.types
     if sent == reduced == stored:
         return buffer
@@ -69,10 +69,10 @@ def _constant(x: tf.Tensor) -> tf.Tensor:
     return tf.stop_gradient(x) if x.dtype.is_floating else x
 
 
-def _send_parcel(
+def _send_bucket(
     variables: Sequence[keras.Variable], bucket: Bucket, num_replicas: int, in_pieces: bool, reduction: "_Reduction"
 ) -> list[tf.Tensor]:
-    """A copy of the parcel for every replica, or a piece for each."""
+    """A copy of the bucket for every replica, or a piece for each."""
     number_of = {memory(variables[number]): number for number in bucket.members}
 
     # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
@@ -93,26 +93,25 @@ def _send_parcel(
 
 
 class _Reduction(NamedTuple):
-    """How the gradients of one parcel come together on its owner."""
+    """How the gradients of one bucket come together on its owner."""
 
     bucket: Bucket
     label: str
     in_pieces: bool
-    notes: GradientStructure
-    workers: Workers | None
+    structure: GradientStructure
+    workers: OneWorker
 
     def of(self, gradients: Sequence[tf.Tensor]) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
         """The gradient of each member: summed over the replicas, and then over the workers."""
         stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
         summed = join(stored, self.bucket.shape) if self.in_pieces else tf.add_n(stored)
-        dense = [number for number in self.bucket.members if number in self.notes.connected - self.notes.rows.keys()]
-        if self.workers and dense:
+        if any(number in self.structure.connected - self.structure.rows.keys() for number in self.bucket.members):
             summed = self.workers.gradient(summed, self.bucket.owner, self.label)
-        total = dict(zip(self.bucket.members, open_parcel(summed, self.bucket), strict=True))
+        total = dict(zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True))
         return {number: self._noted(gradient, number) for number, gradient in total.items()}
 
     def _noted(self, gradient: tf.Tensor, number: int) -> tf.Tensor | tf.IndexedSlices | None:
-        if number in self.notes.rows:
-            rows = self.notes.all_rows(number)
-            return self.workers.rows(rows, self.bucket.owner, f"{self.label} {number}") if self.workers else rows
-        return gradient if number in self.notes.connected else None
+        if number in self.structure.rows:
+            rows = self.structure.all_rows(number)
+            return self.workers.rows(rows, self.bucket.owner, f"{self.label} {number}")
+        return gradient if number in self.structure.connected else None

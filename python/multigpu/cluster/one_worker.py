@@ -1,0 +1,70 @@
+"""The workers where there is but one: what its devices have reduced is complete. `Workers` is the same for several."""
+
+import itertools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from multigpu.cluster.collective import collective_sum
+from multigpu.private_api.gradients import custom_gradient
+
+TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
+_instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
+
+
+class OneWorker:
+    """This process alone.
+
+    Attributes:
+        several: whether other workers take part.
+        counted: 1 if this worker's rows count, 0 if it only stands by.
+        first_replica: the number of this worker's first replica among those of all.
+    """
+
+    several = False
+    counted: tf.Tensor | int = 1
+
+    def __init__(self, devices: Sequence[str], first_replica: int = 0) -> None:
+        self.first_replica = first_replica
+        self._devices = tuple(devices)
+
+    @property
+    def in_forward_pass(self) -> "OneWorker":
+        """Those with which state and losses are reduced in the forward pass."""
+        return self
+
+    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The gradient of the global batch, on the device that owns the weights."""
+        return x
+
+    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
+        """The rows of a table's gradient, of the global batch."""
+        return x
+
+    def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The mean of the workers' values, weighted by rows."""
+        return x
+
+    def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """The chief's value."""
+        return x
+
+    def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
+        """`x`, which is the same for all workers, and whose gradient comes from all of them."""
+        return x
+
+    def all_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows of all workers."""
+        return x
+
+    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The sum over all replicas, which run the same trace. Its gradient is the same sum."""
+
+        @custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            return self._over_replicas(value), lambda upstream: self.over_replicas(upstream, label)
+
+        return summed(x)
+
+    def _over_replicas(self, x: tf.Tensor) -> tf.Tensor:
+        return collective_sum(x, len(self._devices), ",".join(self._devices), next(_instance_keys), TIMEOUT_SECONDS)

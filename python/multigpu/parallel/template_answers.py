@@ -1,0 +1,65 @@
+"""What a parallel model is asked about itself, and its template answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from multigpu.devices.plan import Plan
+from multigpu.replicas.outputs import output_names
+
+
+class TemplateAnswers:
+    """Answers about layers, inputs, outputs and types."""
+
+    template: keras.Model
+    plan: Plan
+
+    @property
+    def layers(self) -> list[keras.Layer]:
+        """The template's layers."""
+        return self.template.layers
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the template is trained. Freezing works on either model, at any time before `compile()`."""
+        return self.template.trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self.template.trainable = value
+
+    @property
+    def input(self) -> Any:
+        """The template's symbolic input; of a model without one, that of its first use in another model."""
+        return self.template.input if _is_functional(self.template) else super().input  # type: ignore[misc]  # of keras.Model
+
+    @property
+    def output(self) -> Any:
+        """The template's symbolic output; of a model without one, that of its first use in another model."""
+        return self.template.output if _is_functional(self.template) else super().output  # type: ignore[misc]  # of keras.Model
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the template's inputs, in order."""
+        return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the template's outputs, in order: those of the layers that make them."""
+        return output_names(self.template)
+
+    @property
+    def dtype_policy(self) -> Any:
+        """The template's dtype policy."""
+        return self.template.dtype_policy
+
+    def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
+        """Prints the template's summary, and one line on the devices."""
+        self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
+        (print_fn or print)(f" Parallel: {self.plan}")
+
+
+def _is_functional(model: keras.Model) -> bool:
+    """Whether Keras made a functional model of it; there is no public class to ask for."""
+    return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

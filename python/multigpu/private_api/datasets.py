@@ -1,0 +1,24 @@
+"""Data on their way into Keras' loop: its adapters, and what TensorFlow knows of a dataset, without public names."""
+
+from typing import Any
+
+import tensorflow as tf
+from keras.src.trainers.data_adapters import ArrayDataAdapter as ArrayDataAdapter
+from keras.src.trainers.data_adapters import get_data_adapter as get_data_adapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
+from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
+
+
+def auto_shard(dataset: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
+    """One worker's part of a dataset, by the policy in its options. It is public within a strategy alone."""
+    return _AutoShardDataset(dataset, num_workers, worker)
+
+
+def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
+    """The graphs of the functions of a dataset's last step."""
+    return [function.function.graph.as_graph_def() for function in dataset._functions()]
+
+
+def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The datasets that a dataset is made of."""
+    return dataset._inputs()

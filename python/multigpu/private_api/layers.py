@@ -1,0 +1,63 @@
+"""What Keras keeps of layers and models without a public way to it."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+
+from multigpu.private_api.replaced import replaced
+
+
+def sublayers(model: keras.Layer) -> list[keras.Layer]:
+    """All layers inside a model, at any depth. `model.layers` stops at wrappers such as Bidirectional."""
+    return model._flatten_layers(include_self=False)
+
+
+def is_of_keras(kind: type) -> bool:
+    """Whether a class was written by Keras, and not by its user: only the name of its module tells."""
+    return kind.__module__.startswith("keras.")
+
+
+def kept_by_keras(model: keras.Layer) -> set[int]:
+    """Ids of the variables of layers whose `call` is Keras' own, as opposed to what somebody wrote."""
+    layer_of: dict[int, keras.Layer] = {}
+    for layer in [model, *sublayers(model)]:
+        layer_of.update((id(variable), layer) for variable in layer.weights)  # inner layers come later and win
+    return {number for number, layer in layer_of.items() if type(layer).call.__module__.startswith("keras.")}
+
+
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """The arguments with which a model was compiled, the very objects: the public `get_compile_config()` copies."""
+    return dict(model._compile_config.config)
+
+
+def restore_compile_arguments(model: keras.Model, arguments: dict[str, Any]) -> None:
+    """Gives a model the arguments back with which it was compiled, without compiling it anew."""
+    model._compile_config.config.update(arguments)
+
+
+def wants_jit(model: keras.Layer) -> bool:
+    """Whether a model was compiled for XLA, with "auto" resolved as Keras does, and all of its layers allow it."""
+    supported = all(layer.supports_jit for layer in [model, *sublayers(model)])
+    return bool(getattr(model, "compiled", False) and compile_arguments(model)["jit_compile"] and supported)
+
+
+def show_input(model: keras.Model, sequential: keras.Sequential) -> None:
+    """Puts the input of a Sequential first in another model's list of layers: `clone_model()` looks for it there."""
+    model._layers.insert(0, sequential._layers[0])
+
+
+def moments_from(layer: keras.layers.BatchNormalization, moments: Callable[..., Any]) -> AbstractContextManager[None]:
+    """While it lasts, the layer asks `moments` for mean and variance: it has no seam before its use of them."""
+    return replaced(layer, "_moments", moments)
+
+
+def epoch_of_backup(model: keras.Model) -> int:
+    """The epoch in which BackupAndRestore goes on: it hands the epoch to Keras in this attribute, and nowhere else."""
+    return model._initial_epoch or 0
+
+
+def set_epoch_of_backup(model: keras.Model, epoch: int) -> None:
+    """Has the training that begins go on in this epoch."""
+    model._initial_epoch = epoch or None

@@ -1,0 +1,68 @@
+"""TensorFlow's runtime: whether it has started, its memory limits, and the workers that it talks to.
+
+`tf.distribute.MultiWorkerMirroredStrategy` is the one public way to workers, and starts TensorFlow, after which devices
+can no longer be configured.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import device_lib
+from tensorflow.python.eager import context
+
+
+def devices_are_fixed() -> bool:
+    """Whether TensorFlow's devices can no longer be configured. Public ways to ask start them."""
+    return context.context()._initialized
+
+
+def has_started() -> bool:
+    """Whether TensorFlow has opened its devices and ports."""
+    return context.context()._context_handle is not None
+
+
+def memory_limits() -> dict[str, int]:
+    """Bytes that TensorFlow may use on each device, by its short name."""
+    return {device.name.rsplit("device:", 1)[-1]: device.memory_limit for device in device_lib.list_local_devices()}
+
+
+def config() -> Any:
+    """The settings of sessions and devices as they are now, as a ConfigProto."""
+    return context.context().config
+
+
+def settings_of(session: Any) -> Any:
+    """The settings with which a session of TensorFlow 1 was made; None of anything else."""
+    return getattr(session, "_config", None)
+
+
+def listen(server: Any, leader: str, task: str) -> None:
+    """Has TensorFlow listen as one task of a cluster when it starts.
+
+    Args:
+        server: is asked by `SerializeToString()` for the definition of the server when TensorFlow starts.
+        leader: the task that leads the collective ops.
+        task: the one task whose devices this process sees: its own.
+    """
+    this = context.context()
+    this.configure_collective_ops(collective_leader=leader, scoped_allocator_enabled_ops=(), device_filters=(task,))
+    this.enable_collective_ops(server)
+
+
+def server() -> Any:
+    """What `listen()` was given, or None."""
+    return context.context()._collective_ops_server_def
+
+
+def is_alive(task: str, milliseconds: int) -> bool:
+    """Whether another task answers, and is the process that it was."""
+    try:
+        context.context().check_collective_ops_peer_health(task, timeout_in_ms=milliseconds)
+    except tf.errors.OpError:
+        return False
+    return True
+
+
+def abort_collective_ops(message: str) -> None:
+    """Ends the collective ops of this process, now and later, and those of the tasks that receive from it."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)

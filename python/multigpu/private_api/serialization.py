@@ -1,0 +1,44 @@
+"""How Keras makes objects out of configurations.
+
+It has no public way to read a configuration apart from its file, to say that a file is trusted for what is read by
+parts, or to be asked what a name in a configuration means.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras.src import api_export
+from keras.src.legacy.saving import saving_options, saving_utils
+from keras.src.saving import object_registration, serialization_lib
+from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable  # layers, models, losses, optimizers, ...
+from keras.src.saving.serialization_lib import SafeModeScope as SafeModeScope
+
+
+def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str, Any]) -> keras.Model:
+    """The model of a configuration in the format of HDF5 files."""
+    with saving_options.keras_option_scope(use_legacy_config=True):
+        return saving_utils.model_from_config(config, custom_objects=custom_objects)
+
+
+def symbol(name: str) -> Any:
+    """The object that Keras exports under a name, or None."""
+    return api_export.get_symbol_from_name(name)
+
+
+def objects_in_scopes() -> dict[str, Any]:
+    """What the `custom_object_scope()`s around this have, by name."""
+    return object_registration.global_state.get_global_attribute("custom_objects_scope_dict", {})
+
+
+@contextlib.contextmanager
+def names_found_by(find: Callable[..., Any], find_registered: Callable[..., Any]) -> Iterator[None]:
+    """While it lasts, Keras asks these what a name means; each is given Keras' own function first."""
+    of_keras = serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object
+    serialization_lib._retrieve_class_or_fn = lambda *args, **kwargs: find(of_keras[0], *args, **kwargs)
+    object_registration.get_registered_object = lambda *args, **kwargs: find_registered(of_keras[1], *args, **kwargs)
+    try:
+        yield
+    finally:
+        serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object = of_keras

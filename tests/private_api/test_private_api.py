@@ -1,0 +1,259 @@
+"""Private attributes of Keras and TensorFlow are named in one room, and are still what that room takes them for.
+
+`embedded_r` has no other private attributes than those of rpy2.
+"""
+
+import ast
+import inspect
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import multigpu
+from multigpu.private_api import datasets, functional, hooks, losses, runtime, serialization
+from multigpu.private_api import layers as of_layers
+from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.private_api.variables import backing_variable, is_seed, replace_backing_variable
+
+PACKAGE = Path(multigpu.__file__).parent
+TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+OTHER_ROOMS = {path: tree for path, tree in TREES.items() if path.parent.name not in ("private_api", "embedded_r")}
+PUBLIC_BY_CONVENTION = {"_asdict", "_fields", "_replace"}  # of named tuples
+
+
+def private_modules(tree):
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        yield from (name for name in names if name.startswith(("keras.src", "tensorflow.python")))
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def own_names():
+    """Private names that the package itself defines."""
+    for node in (node for tree in TREES.values() for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr if getattr(node.value, "id", None) == "self" else ""
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+            keys = [target.slice for target in targets if isinstance(target, ast.Subscript)]  # of a `__dict__`
+            yield from (key.value for key in keys if isinstance(getattr(key, "value", None), str))
+
+
+def hooks_of_keras():
+    kinds = [kind for kind in vars(hooks).values() if inspect.isclass(kind) and kind.__module__ == hooks.__name__]
+    return {name for kind in kinds for name in vars(kind) if is_private(name)}
+
+
+def foreign_names(tree):
+    known = {*own_names(), *PUBLIC_BY_CONVENTION}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in known:
+            yield node.attr
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "replaced", "hasattr"):
+            name = getattr(node.args[1], "value", "")
+            if isinstance(name, str) and is_private(name) and name not in known:
+                yield name
+
+
+def test_no_other_room_imports_a_private_module():
+    assert {path.name: names for path, tree in OTHER_ROOMS.items() if (names := list(private_modules(tree)))} == {}
+
+
+def test_no_other_room_names_a_private_attribute_that_is_not_its_own():
+    assert {path.name: names for path, tree in OTHER_ROOMS.items() if (names := list(foreign_names(tree)))} == {}
+
+
+def test_no_other_room_defines_a_hook_of_keras():
+    defined = {
+        node.name for tree in OTHER_ROOMS.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+    }
+    assert defined & hooks_of_keras() == set()
+
+
+def test_every_hook_is_still_one_that_keras_calls():
+    functional_model = type(keras.Model(x := keras.Input((2,)), x))
+    for name in hooks_of_keras():
+        assert callable(getattr(functional_model, name))
+
+
+def test_the_backing_variable_is_read_and_replaced():
+    variable = keras.Variable([1.0, 2.0])
+    before, other = backing_variable(variable), tf.Variable([3.0, 4.0])
+    unique = before._unique_id
+    assert isinstance(before, tf.Variable)
+    replace_backing_variable(variable, other)
+    np.testing.assert_array_equal(variable, [3, 4])
+    assert (backing_variable(variable), other._unique_id) == (other, unique)
+
+
+def test_an_optimizer_finds_slots_by_the_unique_id():
+    weight = keras.Variable([1.0, 2.0])
+    optimizer = keras.optimizers.Adam(1.0)
+    optimizer.build([weight])
+    replace_backing_variable(weight, tf.Variable([5.0, 5.0]))
+    optimizer.apply([tf.constant([1.0, -1.0])])
+    np.testing.assert_allclose(weight, [4.0, 6.0], rtol=1e-5)
+
+
+def test_seeds_have_their_name():
+    assert is_seed(keras.random.SeedGenerator(1).state)
+    assert not is_seed(keras.Variable(1.0))
+
+
+def test_masks_ride_on_tensors():
+    assert mask_of(layers.Masking()(np.zeros((2, 3, 1)))).shape == (2, 3)
+    pooled = layers.GlobalAveragePooling1D()(with_mask(tf.constant([[[1.0], [5.0]]]), tf.constant([[True, False]])))
+    np.testing.assert_array_equal(pooled, [[1.0]])
+
+
+def test_sublayers_are_found_in_wrappers():
+    model = keras.Sequential([keras.Input((3, 2)), layers.Bidirectional(layers.LSTM(2))])
+    assert sum(isinstance(layer, layers.LSTM) for layer in of_layers.sublayers(model)) == 2
+
+
+def test_compile_arguments_are_the_very_objects():
+    model, loss = keras.Sequential([keras.Input((2,)), layers.Dense(1)]), keras.losses.MeanSquaredError()
+    model.compile(loss=loss)
+    assert of_layers.compile_arguments(model)["loss"] is loss
+    of_layers.restore_compile_arguments(model, {"loss": "mae"})
+    assert of_layers.compile_arguments(model)["loss"] == "mae"
+
+
+def test_the_state_of_keras_own_layers_is_told_from_that_of_others():
+    class Counts(layers.Layer):
+        def build(self, shape):
+            self.count = self.add_weight(trainable=False)
+
+        def call(self, x):
+            return x
+
+    own, norm = Counts(), layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((2,)), own, norm])
+    kept = of_layers.kept_by_keras(model)
+    assert id(norm.moving_mean) in kept
+    assert id(own.count) not in kept
+
+
+def test_batch_normalization_asks_for_its_moments():
+    norm = layers.BatchNormalization(momentum=0.0)
+    norm.build((None, 2))
+    with of_layers.moments_from(norm, lambda x, mask: (tf.constant([7.0, 7.0]), tf.constant([1.0, 1.0]))):
+        norm(np.zeros((3, 2)), training=True)
+    np.testing.assert_array_equal(norm.moving_mean, [7, 7])
+
+
+def test_clone_model_finds_the_input_of_a_sequential():
+    sequential = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    other = keras.Model()
+    of_layers.show_input(other, sequential)
+    assert other._layers[0] is sequential._layers[0]
+
+
+def test_a_backup_hands_on_its_epoch(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    model.compile(loss="mse")
+    of_layers.set_epoch_of_backup(model, 1)
+    assert of_layers.epoch_of_backup(model) == 1
+    assert model.fit(np.zeros((2, 2)), np.zeros((2, 1)), epochs=3, verbose=0).epoch == [1, 2]
+
+
+def test_a_functional_model_runs_what_is_noted_on_a_node():
+    inputs = keras.Input((2,))
+    layer = layers.Dense(1)
+    outputs = layer(inputs)
+    functional.run_in_place_of(layer, lambda x: tf.ones((len(x), 1)) * 42)
+    model = keras.Model(inputs, outputs)
+    assert functional.is_placed(layer)
+    np.testing.assert_array_equal(model(np.zeros((3, 2))), [[42]] * 3)
+    assert "42" not in model.to_json()
+
+
+def test_a_configuration_of_keras_2_is_read():
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1, name="only")])
+    config = {"class_name": "Sequential", "config": model.get_config()}
+    read = serialization.model_from_config_of_keras2(json.loads(json.dumps(config)), {})
+    assert [layer.name for layer in read.layers] == ["only"]
+
+
+def test_every_name_in_a_configuration_is_asked_for():
+    asked = []
+
+    def find(of_keras, name, *args, **kwargs):
+        asked.append(name)
+        return of_keras(name, *args, **kwargs)
+
+    with serialization.names_found_by(find, find):
+        layers.deserialize(layers.serialize(layers.Dense(1)))
+    assert {"Dense", "GlorotUniform", "Zeros"} <= set(asked)
+
+
+def test_scopes_and_symbols_are_known():
+    with keras.saving.custom_object_scope({"mine": int}):
+        assert serialization.objects_in_scopes()["mine"] is int
+    assert serialization.symbol("keras.layers.Dense") is layers.Dense
+    assert issubclass(layers.Dense, serialization.KerasSaveable)
+    with serialization.SafeModeScope(False):
+        assert keras.saving.deserialize_keras_object  # within, Lambda may be read
+
+
+def test_datasets_tell_their_functions_and_inputs():
+    dataset = tf.data.Dataset.range(4).map(lambda x: x + 1)
+    assert len(datasets.graphs_of(dataset)) == 1
+    assert len(datasets.inputs_of(dataset)) == 1
+    halves = [list(datasets.auto_shard(dataset, 2, worker).as_numpy_iterator()) for worker in range(2)]
+    assert sorted(halves[0] + halves[1]) == [1, 2, 3, 4]
+    adapter = datasets.get_data_adapter(np.zeros((4, 1)), batch_size=2)
+    assert isinstance(adapter, datasets.ArrayDataAdapter)
+    assert issubclass(datasets.ArrayDataAdapter, datasets.DataAdapter)
+
+
+def test_a_masked_loss_divides_by_what_the_mask_leaves():
+    weights = losses.apply_mask(tf.ones((2, 2)), tf.constant([[True, False], [True, True]]), "float32", "sum")
+    np.testing.assert_array_equal(weights, [[1, 0], [1, 1]])
+
+
+def test_the_runtime_has_started_and_listens_to_nobody():
+    tf.ones(1)
+    assert runtime.devices_are_fixed()
+    assert runtime.has_started()
+    assert runtime.server() is None
+    assert runtime.memory_limits()["CPU:0"] > 0
+    assert runtime.config().SerializeToString() is not None
+
+
+def test_a_session_has_its_settings():
+    config = tf.compat.v1.ConfigProto(log_device_placement=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+        assert runtime.settings_of(session).log_device_placement
+
+
+@pytest.mark.parametrize("name", ["configure_collective_ops", "enable_collective_ops", "abort_collective_ops"])
+def test_the_runtime_can_be_told_of_workers(name):
+    assert callable(getattr(runtime.context.context(), name))
+
+
+def test_a_gradient_leaves_with_its_graph():
+    from tensorflow.python.framework import ops
+
+    @custom_gradient
+    def doubled(x):
+        return 2 * x, lambda upstream: 2 * upstream
+
+    before = set(ops.gradient_registry._registry)
+    concrete = tf.function(doubled).get_concrete_function(tf.TensorSpec((), tf.float32))
+    during = set(ops.gradient_registry._registry) - before
+    assert concrete(tf.constant(3.0)) == 6
+    assert len(during) == 1
