@@ -3,8 +3,8 @@
 R converts its data and functions, Python computes. What Python returns is plain enough for R to convert back.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import keras
 from multigpu.batches import main_thread_generator
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.cluster.join import join_cluster
-from multigpu.devices.gpu_table import GpuRow, device_table, seen_devices
+from multigpu.devices.gpu_table import device_table, seen_devices
 from multigpu.devices.logical import simulate_gpus
 from multigpu.embedded_r.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
 from multigpu.embedded_r.session import new_function
@@ -23,12 +23,9 @@ from multigpu.parallel.on_device import on_device
 from multigpu.parallel.overrides import defined_by_class
 from multigpu.profiling import estimate as estimation
 from multigpu.profiling import measure as measuring
-from multigpu.profiling.estimate_table import DeviceEstimate
-from multigpu.profiling.measurement import Measurement
 from multigpu.replicate import multi_gpu_model
 from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
-from multigpu.weights.overview import DeviceRow
 
 __all__ = [
     "bring_home",
@@ -59,7 +56,7 @@ __all__ = [
 ]
 
 LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones to wrong numbers, without a warning
-NO_COLUMNS = ("devices", "batch_size", "slice")  # of a measurement: what the caller passed, and one step of `compute`
+MEASURED = ["one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict"]  # columns
 
 
 def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
@@ -114,30 +111,29 @@ class Report:
 def gpu_table() -> Report:
     """The devices that `gpus` counts, and CUDA_VISIBLE_DEVICES."""
     table = device_table()
-    return _report(GpuRow, table, f"{table}\n{seen_devices()}")
+    return _report(table.columns(), table, f"{table}\n{seen_devices()}")
 
 
 def overview(model: ParallelModel, batch_size: int | None) -> Report:
     """The plan of a parallel model, and its overview."""
     table = model.overview(batch_size)
-    return _report(DeviceRow, table, f"{model.plan}\n{table}")
+    return _report(table.columns(), table, f"{model.plan}\n{table}")
 
 
 def estimate(*arguments: Any) -> Report:
     """`multigpu.estimate(*arguments)`."""
     table = estimation.estimate(*arguments)
-    return _report(DeviceEstimate, table, str(table))
+    return _report(table.columns(), table, str(table))
 
 
 def measure(*arguments: Any) -> Report:
     """`multigpu.measure(*arguments)`, one row."""
     measurement = measuring.measure(*arguments)
-    return _report(Measurement, [measurement], str(measurement), NO_COLUMNS)
+    return _report(MEASURED, [measurement], str(measurement))
 
 
-def _report(kind: type, rows: Iterable[Any], text: str, left_out: Sequence[str] = ()) -> Report:
-    names = [field.name for field in fields(kind) if field.name not in left_out]
-    return Report({name: _column([getattr(row, name) for row in rows]) for name in names}, text)
+def _report(columns: Iterable[str], rows: Iterable[Any], text: str) -> Report:
+    return Report({name: _column([getattr(row, name) for row in rows]) for name in columns}, text)
 
 
 def _column(values: list[Any]) -> list[Any]:
