@@ -1,21 +1,21 @@
 #' Join the workers of a scheduler or a cloud
 #'
-#' On several machines, [multi_gpu_model()] trains with the workers that the environment variable TF_CONFIG names. This
-#' joins the tasks that `srun` has started, or `mpirun` on one machine, or those that one of TensorFlow's cluster
-#' resolvers finds, to train one model together. Without it each task trains a model of its own, and says so. Call it
-#' at the top of the script, in every task, before a model is built.
+#' If the environment variable TF_CONFIG is set, the workers that it lists train together and `join_cluster()` is not
+#' needed. Call it to join the tasks that `srun` has started, or `mpirun` on one machine, or the workers that one of
+#' TensorFlow's cluster resolvers finds. Otherwise each task trains a model of its own, and [multi_gpu_model()] reports
+#' that in one line. Call it at the top of the script, in every task, before a model is built.
 #'
-#' @param resolver `NULL` takes the workers that TF_CONFIG names, or else the tasks of SLURM or MPI. For another
-#'   scheduler or a cloud, a resolver from `tf$distribute$cluster_resolver`, which has to know which task this process
-#'   is: give those that do not `task_type` and `task_id`.
-#' @return `NULL`, invisibly. Where this process is alone, nothing changes.
+#' @param resolver `NULL` joins the workers that TF_CONFIG lists or, if it is not set, the tasks of SLURM or MPI. For
+#'   another scheduler or a cloud, pass a resolver from `tf$distribute$cluster_resolver`. It must know which task this
+#'   process is: set `task_type` and `task_id` on a resolver that does not.
+#' @return `NULL`, invisibly. If there is only one worker, nothing changes.
 #' @section Errors:
-#' TensorFlow has already used a device; or a scheduler has started several tasks and does not say where the others
-#' are; or the resolver does not say which task this is, or is none; or there are parameter servers; or this process
-#' has joined other workers before.
+#' An error is raised if TensorFlow has already used a device, if a scheduler has started several tasks but does not
+#' give their addresses, if `resolver` is not a resolver or does not know which task this is, if the cluster has
+#' parameter servers, or if this process has already joined other workers.
 #' @section Security:
-#' TensorFlow's workers trust whoever reaches their ports, which are open on all network interfaces. Use a network that
-#' you trust, and a firewall.
+#' TensorFlow's workers accept any connection to their ports, which are open on all network interfaces. Use a trusted
+#' network and a firewall.
 #' @family devices
 #' @examples
 #' \dontrun{
@@ -24,7 +24,7 @@
 #'
 #' resolver <- tf$distribute$cluster_resolver$KubernetesClusterResolver()
 #' resolver$task_type <- "worker"
-#' resolver$task_id <- 0L # which of them this is
+#' resolver$task_id <- 0L # the number of this task
 #' join_cluster(resolver)
 #' }
 #' @export

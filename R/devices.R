@@ -1,11 +1,11 @@
-#' GPUs that are not there
+#' Simulate GPUs
 #'
-#' Splits this machine's one GPU, or else its CPU, into `n` devices, so that `gpus = n` means those. Results are those
-#' of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
-#' more, there is nothing to do.
+#' Splits the only GPU of this machine, or its CPU if there is no GPU, into `n` logical devices, which `gpus = n` then
+#' uses. Results are the same as on real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a
+#' machine with `n` GPUs or more it does nothing.
 #'
 #' @param n Number of devices, from 1 to 1024.
-#' @param memory_limit Memory of each device in MB, when a GPU is split. A CPU is not limited.
+#' @param memory_limit Memory of each device in MB, if a GPU is split. The CPU has no limit.
 #' @return `NULL`, invisibly.
 #' @family devices
 #' @examples
@@ -15,19 +15,20 @@
 #' }
 #' @export
 simulate_gpus <- function(n, memory_limit = 2048L) {
-  with_clean_errors(core()$simulate_gpus(as_whole(n), as_whole(memory_limit)))
+  with_clean_errors(core()$simulate_gpus(as_integer(n), as_integer(memory_limit)))
   invisible()
 }
 
-#' GPUs that are there
+#' List the available GPUs
 #'
-#' The devices that `gpus` counts in [multi_gpu_model()]: the GPUs that TensorFlow sees or, on a machine without any,
-#' the devices made by [simulate_gpus()]. Asking does not start TensorFlow's devices: [simulate_gpus()] can still be
-#' called.
+#' The devices that the argument `gpus` of [multi_gpu_model()] counts: the GPUs that TensorFlow sees or, on a machine
+#' without a GPU, the devices made by [simulate_gpus()]. This does not initialize TensorFlow's devices, so
+#' [simulate_gpus()] can still be called afterwards.
 #'
-#' @return A data frame with one row per device, which prints as a table, or says why there is none. Its columns are
-#'   `id`, counted from 0, and `name`, either of which `gpus` takes; `physical`, the hardware; `memory_total` that
-#'   TensorFlow may use there and `memory_free`, in bytes, which are `NA` for CPUs, and for GPUs until they are used.
+#' @return A data frame with one row per device. It prints as a table, or as the reason why there is no GPU. Columns:
+#'   `id`, counted from 0, and `name`, both of which `gpus` accepts; `physical`, the hardware; `memory_total`, the bytes
+#'   that TensorFlow may use, and `memory_free`, which are `NA` for CPUs and, until TensorFlow has initialized its
+#'   devices, for GPUs.
 #' @family devices
 #' @examples
 #' \dontrun{
@@ -36,19 +37,18 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #' }
 #' @export
 available_gpus <- function() {
-  table <- with_clean_errors(core("device_table")$device_table())
-  lines <- c(reticulate::py_str(table), core("device_table")$seen_devices())
-  as_table(reticulate::iterate(table), c("id", "name", "physical", "memory_total", "memory_free"), lines)
+  as_table(with_clean_errors(core()$gpu_table()))
 }
 
-#' Bring weights back to one device
+#' Move all weights to one device
 #'
-#' [multi_gpu_model()] spreads a template's weights over the GPUs, which makes parallel training fast, and the template
-#' alone slower. `bring_home()` moves all weights, and what the optimizer keeps beside them, to one device, in place and
-#' with their values. A parallel model of it works on, only slower, until `multi_gpu_model()` is called anew.
+#' [multi_gpu_model()] distributes the weights of a template over the GPUs. This makes parallel training fast, but the
+#' template alone slower. `bring_home()` moves all weights and optimizer slots to one device, in place, without changing
+#' their values. A parallel model of the template still works, but more slowly, until `multi_gpu_model()` is called
+#' again.
 #'
 #' @param model A template or a parallel model.
-#' @param device Name of a device, such as `"CPU:0"`. `NULL` takes the first GPU, or the CPU where there is none.
+#' @param device Name of a device, such as `"CPU:0"`. `NULL` is the first GPU, or the CPU if there is no GPU.
 #' @return The model, invisibly.
 #' @family devices
 #' @examples
@@ -61,16 +61,16 @@ bring_home <- function(model, device = NULL) {
   invisible(model)
 }
 
-#' Parts of one model on different devices
+#' Place parts of a model on different devices
 #'
-#' Layers and models called inside run on `device`, forward and backward, whenever the model around runs. This is model
-#' parallelism: for a model that does not fit into one GPU, or two parts that can work at the same time. A layer called
-#' twice can run on two devices, with one set of weights. They are kept by the device where it was called first.
-#' Results are those of one device, and the model is a plain Keras model, to be trained and saved as always. A file
-#' knows nothing of devices: a loaded model runs on one.
+#' Layers and models called inside the scope run on `device`, forward and backward, whenever the whole model runs. This
+#' is model parallelism, for a model that does not fit into one GPU, or for two parts that can run at the same time. A
+#' layer that is called twice can run on two devices with one set of weights, which are stored on the device of the
+#' first call. Results are the same as on one device. The model is a plain Keras model, which is trained and saved as
+#' usual. A saved file does not store devices: a loaded model runs on one device.
 #'
-#' @param device Name of a device, such as `"GPU:0"`; `"CPU:0"` is the CPU.
-#' @return What [with()] takes, as `tf$device()` does.
+#' @param device Name of a device, such as `"GPU:0"`, or `"CPU:0"` for the CPU.
+#' @return A scope for [with()], as `tf$device()` returns.
 #' @family devices
 #' @examples
 #' \dontrun{
@@ -91,39 +91,4 @@ bring_home <- function(model, device = NULL) {
 #' @export
 on_device <- function(device) {
   with_clean_errors(core()$on_device(device))
-}
-
-#' What each device has to do
-#'
-#' @param object A parallel model, made by [multi_gpu_model()].
-#' @param batch_size Rows of a batch, to see how many each replica gets.
-#' @return A data frame with one row per device, which prints as a table with readable sizes. Its columns are `device`;
-#'   `replica`, counted from 0, and `rows` of a batch that it gets; `weights` and `slots` (of the optimizer), in bytes,
-#'   that the device owns; bytes `received` and `sent` in a training step, in so many `transfers`. What does not apply,
-#'   or is not known yet, is `NA`.
-#' @family devices
-#' @examples
-#' \dontrun{
-#' overview(parallel_model, batch_size = 256)
-#' }
-#' @export
-overview <- function(object, batch_size = NULL) {
-  check_parallel(object)
-  python <- with_clean_errors(object$overview(as_whole(batch_size)))
-  columns <- c("device", "replica", "rows", "weights", "slots", "received", "sent", "transfers")
-  as_table(reticulate::iterate(python), columns, c(reticulate::py_str(object$plan), reticulate::py_str(python)))
-}
-
-check_parallel <- function(object) {
-  if (!is_parallel(object)) {
-    stop(
-      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
-      call. = FALSE
-    )
-  }
-}
-
-# By `__class__`, and so by its classes in older versions of reticulate, a parallel model is what its template is.
-is_parallel <- function(object) {
-  reticulate::import_builtins()$type(object)$`__name__` %in% c("ParallelModel", "JointModel") # of one machine, several
 }

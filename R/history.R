@@ -6,16 +6,17 @@ as_history <- function(history) {
   )
 }
 
-#' The history of a training
+#' Training history
 #'
-#' [fit()] returns what happened: a list with `params`, `metrics` (a named list with one value per epoch) and `epochs`.
+#' [fit()] returns a list with `params`, `metrics` (a named list of vectors with one value per epoch) and `epochs`, the
+#' numbers of the epochs.
 #'
-#' @param x A history.
-#' @param y Not used.
-#' @param row.names,optional Not used; they belong to [as.data.frame()].
-#' @param metrics Names of the metrics to plot; all if `NULL`.
-#' @param method `"ggplot2"`, `"base"`, or `"auto"` for ggplot2 where it is installed.
-#' @param ... Not used.
+#' @param x A training history.
+#' @param y Ignored.
+#' @param row.names,optional Ignored; they are arguments of [as.data.frame()].
+#' @param metrics Names of the metrics to plot; `NULL` plots all.
+#' @param method `"ggplot2"`, `"base"`, or `"auto"` for ggplot2 if it is installed.
+#' @param ... Ignored.
 #' @return `as.data.frame()`: one row per epoch, metric and kind of data, with the columns `epoch`, `value`, `metric`
 #'   and `data` (`"training"` or `"validation"`). `plot()`: a ggplot object or, for base graphics, the history,
 #'   invisibly.
@@ -34,7 +35,7 @@ NULL
 print.multigpu_history <- function(x, ...) {
   last <- vapply(x$metrics, function(values) values[[length(values)]], 0)
   epochs <- length(x$epochs)
-  cat("Trained for ", epochs, if (epochs == 1) " epoch" else " epochs", ". In the end:\n", sep = "")
+  cat("Trained for ", epochs, if (epochs == 1) " epoch" else " epochs", ". Final values:\n", sep = "")
   cat(paste0("  ", format(names(last)), "  ", formatC(last, digits = 4, format = "g", flag = "#")), sep = "\n")
   invisible(x)
 }
@@ -48,7 +49,7 @@ as.data.frame.multigpu_history <- function(x, row.names = NULL, optional = FALSE
 
 metric_rows <- function(name, x) {
   values <- as.numeric(x$metrics[[name %||% ""]])
-  # a metric of validation has fewer values where `validation_freq` skips epochs; the last one belongs to the last epoch
+  # with `validation_freq`, a validation metric has fewer values; the last value belongs to the last epoch
   data.frame(
     epoch = validated_epochs(x$epochs, length(values)),
     value = values,

@@ -1,8 +1,8 @@
 .onLoad <- function(libname, pkgname) { # nolint: object_name_linter. R's name.
   declare_python()
-  watch_neighbours()
+  watch_conflicts()
 }
 
 .onAttach <- function(libname, pkgname) { # nolint: object_name_linter. R's name.
-  give_way(as.environment("package:multigpu"), attached_neighbours())
+  remove_conflicts(as.environment("package:multigpu"), attached_conflicts())
 }

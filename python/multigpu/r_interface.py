@@ -1,28 +1,143 @@
-"""What R calls."""
+"""All that the R package calls: `__all__` lists it, and R names no other module of this package.
 
+R converts its data and functions, Python computes. What Python returns is plain enough for R to convert back.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 
+from multigpu.batches import main_thread_generator
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.cluster.join import join_cluster
+from multigpu.devices.gpu_table import device_table, seen_devices
+from multigpu.devices.logical import simulate_gpus
+from multigpu.embedded_r.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
+from multigpu.embedded_r.session import new_function
+from multigpu.parallel.bring_home import bring_home
+from multigpu.parallel.interrupts import interruptible
+from multigpu.parallel.model import ParallelModel
+from multigpu.parallel.on_device import on_device
 from multigpu.parallel.overrides import defined_by_class
+from multigpu.profiling import estimate as estimation
+from multigpu.profiling import measure as measuring
+from multigpu.replicate import multi_gpu_model
+from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
+from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
+
+__all__ = [
+    "bring_home",
+    "clean_parallel_hdf5",
+    "copy_into",
+    "current",
+    "estimate",
+    "evaluate",
+    "fit",
+    "gpu_table",
+    "is_parallel",
+    "join_cluster",
+    "kind_of",
+    "load_model_hdf5",
+    "load_model_weights_hdf5",
+    "make_history",
+    "measure",
+    "multi_gpu_model",
+    "new_function",
+    "numbers_let_go",
+    "on_device",
+    "overview",
+    "predict",
+    "save_model_hdf5",
+    "save_model_weights_hdf5",
+    "simulate_gpus",
+    "storage_of",
+]
+
+LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones to wrong numbers, without a warning
+MEASURED = ["one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict"]  # columns
 
 
 def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
-    """`model.fit(**arguments)` with large arrays viewed rather than copied: same batches, same order, same weights."""
-    return model.fit(**arguments) if has_own(model, "fit") else call_fit(model.fit, arguments)
+    """`model.fit(**arguments)`; `x` and `validation_data` may be functions that return the next batch.
+
+    Large arrays are viewed rather than copied: same batches, same order, same weights. An interrupt ends training after
+    the step that is under way.
+    """
+    return _call(model, "fit", main_thread_generator.fit, call_fit, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
-    """`model.evaluate(**arguments)` with large arrays viewed rather than copied."""
-    return model.evaluate(**arguments) if has_own(model, "evaluate") else call_with_batches(model.evaluate, arguments)
+    """`model.evaluate(**arguments)`, with the arguments and the interrupts of `fit()`."""
+    return _call(model, "evaluate", main_thread_generator.evaluate, call_with_batches, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
-    """`model.predict(**arguments)` with large arrays viewed rather than copied."""
-    return model.predict(**arguments) if has_own(model, "predict") else call_with_batches(model.predict, arguments)
+    """`model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
+    return _call(model, "predict", main_thread_generator.predict, call_with_batches, arguments)
 
 
-def has_own(model: keras.Model, verb: str) -> bool:
-    """Whether the model's class has a verb of its own, which takes the arrays as they are."""
-    return defined_by_class(model.__class__, verb) is not None
+def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: Callable, arguments: Any) -> Any:
+    verb = getattr(model, name)
+    if callable(arguments.get("x")) or callable(arguments.get("validation_data")):
+        return interruptible(from_functions, model, **arguments)
+    if defined_by_class(model.__class__, name) is not None:  # it takes the arrays as they are
+        return interruptible(verb, **arguments)
+    return interruptible(lambda **converted: from_arrays(verb, converted), **arguments)
+
+
+def is_parallel(model: Any) -> bool:
+    """Whether it is a parallel model, on one machine or several. By `__class__` it is what its template is."""
+    return isinstance(model, ParallelModel)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table as R needs it for a data frame that prints as in Python.
+
+    Attributes:
+        columns: the values of each column by its name; what is unknown is None.
+        text: the printed table.
+    """
+
+    columns: dict[str, list[Any]]
+    text: str
+
+
+def gpu_table() -> Report:
+    """The devices that `gpus` counts, and CUDA_VISIBLE_DEVICES."""
+    table = device_table()
+    return _report(table.columns(), table, f"{table}\n{seen_devices()}")
+
+
+def overview(model: ParallelModel, batch_size: int | None) -> Report:
+    """The plan of a parallel model, and its overview."""
+    table = model.overview(batch_size)
+    return _report(table.columns(), table, f"{model.plan}\n{table}")
+
+
+def estimate(*arguments: Any) -> Report:
+    """`multigpu.estimate(*arguments)`."""
+    table = estimation.estimate(*arguments)
+    return _report(table.columns(), table, str(table))
+
+
+def measure(*arguments: Any) -> Report:
+    """`multigpu.measure(*arguments)`, one row."""
+    measurement = measuring.measure(*arguments)
+    return _report(MEASURED, [measurement], str(measurement))
+
+
+def _report(columns: Iterable[str], rows: Iterable[Any], text: str) -> Report:
+    return Report({name: _column([getattr(row, name) for row in rows]) for name in columns}, text)
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Values for one vector of R: whole numbers as floats where they, or their sum, are too large for R's integers."""
+    if sum(value for value in values if isinstance(value, int)) <= LARGEST_INTEGER:
+        return values
+    return [None if value is None else float(value) for value in values]

@@ -9,7 +9,7 @@ test_that("simulated devices are those that `gpus` counts", {
   expect_identical(as_gpus(gpus), as.list(gpus$name))
 })
 
-test_that("where there is no GPU, the table is empty and says why", {
+test_that("without a GPU, the table is empty and prints the reason", {
   printed <- run_in_new_r("print(multigpu::available_gpus()); print(nrow(multigpu::available_gpus()))",
     env = "CUDA_VISIBLE_DEVICES=-1"
   )
@@ -24,20 +24,7 @@ test_that("devices cannot be simulated twice, nor in parts", {
   })
 })
 
-test_that("an overview is a data frame that prints as Python prints it", {
-  parallel <- parallel_model()
-  fit(parallel, small_data()$x, small_data()$y, epochs = 1)
-  table <- overview(parallel, batch_size = 10)
-  expect_s3_class(table, "data.frame")
-  expect_identical(table$device, available_gpus()$name)
-  expect_identical(as.integer(table$rows), c(3L, 3L, 2L, 2L))
-  expect_identical(sum(table$weights), 4L * length(weights_of(parallel)))
-  expect_true(all(is.na(overview(parallel)$rows)))
-  expect_snapshot(print(table))
-  expect_identical(class(table[1:2]), "data.frame")
-})
-
-test_that("weights come home", {
+test_that("bring_home() moves all weights to one device", {
   parallel <- parallel_model()
   before <- weights_of(parallel)
   expect_identical(bring_home(parallel$template, "CPU:1"), parallel$template)
@@ -45,11 +32,8 @@ test_that("weights come home", {
   expect_identical(sum(overview(parallel)$weights > 0), 1L)
 })
 
-test_that("devices and models that are not there are refused", {
-  expect_snapshot({
-    writeLines(error_text(bring_home(small_model(), "GPU:7")))
-    writeLines(error_text(overview(small_model())))
-  })
+test_that("an unknown device for bring_home() is an error", {
+  expect_snapshot(writeLines(error_text(bring_home(small_model(), "GPU:7"))))
 })
 
 test_that("parts of a model run on the devices that `with()` names, and train as on one", {
@@ -79,6 +63,6 @@ test_that("parts of a model run on the devices that `with()` names, and train as
   expect_equal(weights_of(placed), weights_of(plain), tolerance = 1e-5) # float32
 })
 
-test_that("a device that is not there is refused", {
+test_that("an unknown device for on_device() is an error", {
   expect_snapshot(writeLines(error_text(on_device("GPU:7"))))
 })

@@ -1,4 +1,4 @@
-# The example of the old help page, with fewer and smaller images, on simulated GPUs, in a process of its own.
+# The example of the help page of Keras 2, with fewer and smaller images, on simulated GPUs, in a process of its own.
 example <- '
 library(multigpu)
 simulate_gpus(8)
@@ -39,7 +39,7 @@ model = keras.models.load_model('my_model.h5', compile=False)
 print(type(model).__name__, model.count_params())
 "
 
-test_that("the old help page's example runs, and stock Keras loads its file", {
+test_that("the example of the help page runs, and Keras loads its file", {
   folder <- tempfile("example")
   dir.create(folder)
   old <- setwd(folder)

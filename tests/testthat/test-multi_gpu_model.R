@@ -35,7 +35,7 @@ test_that("the template has the trained weights", {
   expect_false(identical(weights_of(parallel$template), before))
 })
 
-test_that("the merge and the weights are where they were asked for", {
+test_that("the merge and the weights are on the requested devices", {
   plan <- multi_gpu_model(small_model(), 2, cpu_merge = FALSE, cpu_relocation = TRUE)$plan
   expect_true(plan$cpu_relocation)
   expect_identical(plan$merge_device, "CPU:0") # which is the first device here
@@ -43,9 +43,72 @@ test_that("the merge and the weights are where they were asked for", {
   expect_identical(plan$merge_device, "CPU:2")
 })
 
-test_that("what is no template is refused", {
+test_that("what is not a template is an error", {
   expect_snapshot({
     writeLines(error_text(multi_gpu_model(1, 2)))
     writeLines(error_text(multi_gpu_model(parallel_model(), 2)))
+  })
+})
+
+test_that("numbers become integer counts and ids, and a single number is a count", {
+  expect_null(as_gpus(NULL))
+  expect_identical(as_gpus(8), 8L)
+  expect_identical(as_gpus(8L), 8L)
+  expect_identical(as_gpus(list(3)), 3L)
+  expect_identical(as_gpus(c(0, 2)), list(0L, 2L))
+  expect_identical(as_gpus(0:1), list(0L, 1L))
+  expect_identical(as_gpus(list(0L, 2L)), list(0L, 2L))
+  expect_identical(as_gpus(list(0, 2)), list(0L, 2L))
+  expect_identical(as_gpus(c(a = 0, b = 2)), list(0L, 2L))
+  expect_identical(as_gpus(numeric(0)), list())
+  expect_identical(as_gpus(-1), -1L)
+})
+
+test_that("names remain names, also in factors, whose codes are ignored", {
+  expect_identical(as_gpus("GPU:0"), "GPU:0")
+  expect_identical(as_gpus(c("GPU:1", "GPU:0")), list("GPU:1", "GPU:0"))
+  expect_identical(as_gpus(list("GPU:0", 1)), list("GPU:0", 1L))
+  expect_identical(as_gpus(list("GPU:0")), list("GPU:0"))
+  expect_identical(as_gpus(factor(c("GPU:1", "GPU:0"))), list("GPU:1", "GPU:0"))
+})
+
+test_that("a model gets the requested devices", {
+  devices <- function(gpus) unlist(multi_gpu_model(small_model(), gpus)$plan$devices)
+  all <- c("CPU:0", "CPU:1", "CPU:2", "CPU:3")
+  expect_identical(devices(NULL), all)
+  expect_identical(devices(3), all[1:3])
+  expect_identical(devices(c(0, 2)), all[c(1, 3)])
+  expect_identical(devices(list(3L, 1L)), all[c(4, 2)])
+  expect_identical(devices(c("CPU:1", "CPU:2")), all[2:3])
+})
+
+test_that("invalid `gpus` are errors, raised in R if conversion to Python would hide them", {
+  model <- small_model()
+  refusal <- function(gpus) writeLines(error_text(multi_gpu_model(model, gpus)))
+  expect_snapshot({
+    refusal(NA)
+    refusal(NA_real_)
+    refusal(c(0, NA))
+    refusal(NA_character_)
+    refusal(2.5)
+    refusal(c(0, 1.5))
+    refusal(Inf)
+    refusal(1e10)
+    refusal(TRUE)
+    refusal(c(TRUE, FALSE))
+    refusal("GPU:0")
+    refusal(c("GPU", "one"))
+    refusal(1)
+    refusal(list(1))
+    refusal(0)
+    refusal(integer(0))
+    refusal(list())
+    refusal(-1)
+    refusal(c(1, 1))
+    refusal(8)
+    refusal(c(0, 7))
+    refusal(2i)
+    refusal(list(NULL, 1))
+    refusal(list(c(0, 1), 2))
   })
 })

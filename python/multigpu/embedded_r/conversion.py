@@ -1,4 +1,4 @@
-"""What crosses between Python and R, in Python's half of it. R's half, which calls these, is `R/embedded.R`.
+"""What crosses between Python and R, in Python's half of it. R's half, which calls these, is `R/embedded-convert.R`.
 
 Models and all else that R has no kind of its own for cross as they are: one object, seen from two sides.
 """
@@ -69,11 +69,19 @@ def kind_of(value: Any) -> str:
         return "function"
     if isinstance(value, AsItIs):
         return "as it is"
+    if _are_large_integers(value):
+        return "large integers"
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return "named list"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and not _is_vector(value):
         return "list"
     return "other"
+
+
+def _are_large_integers(value: Any) -> bool:
+    """Whether a whole number, or a list of them, needs more than R's 32 bits, which reticulate 1.28 cuts off."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return all(type(each) is int for each in values) and any(abs(each) >= 2**31 for each in values)
 
 
 def _is_vector(values: Sequence[Any]) -> bool:

@@ -22,7 +22,7 @@ local({
   paste(version("reticulate"), version("multigpu"), paste(.libPaths(), collapse = ", "), sep = "\\n")
 })
 """
-ATTACH = "suppressPackageStartupMessages(library(multigpu)); multigpu:::crossing()"
+ATTACH = "suppressPackageStartupMessages(library(multigpu)); multigpu:::core()"
 
 
 def ask(request: Request) -> Any:

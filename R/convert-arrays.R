@@ -1,0 +1,52 @@
+# R data as Python arrays. A numeric array is viewed, not copied; Python slices and casts batches of it.
+as_arrays <- function(x) {
+  if (is.null(x) || inherits(x, "python.builtin.object")) {
+    return(x)
+  }
+  if (is.data.frame(x)) {
+    x <- data.matrix(x)
+  }
+  if (is.list(x)) {
+    return(lapply(x, as_arrays))
+  }
+  reticulate::r_to_py(as_r_array(x))
+}
+
+as_r_array <- function(x) {
+  if (is.factor(x)) {
+    x <- as.integer(x) - 1L # Keras counts classes from 0
+  }
+  if (is.null(dim(x))) array(x, length(x)) else x
+}
+
+# `list(x, y)` or `list(x, y, weights)`
+as_validation_data <- function(data) {
+  if (is.null(data) || inherits(data, "python.builtin.object")) {
+    return(data)
+  }
+  do.call(reticulate::tuple, as_arrays(unname(data)))
+}
+
+# `list("0" = 1, "1" = 50)`: weights by class; classes are counted from 0
+as_class_weight <- function(class_weight) {
+  if (is.null(class_weight) || inherits(class_weight, "python.builtin.object")) {
+    return(class_weight)
+  }
+  classes <- suppressWarnings(as.integer(names(class_weight)))
+  if (length(classes) == 0 || anyNA(classes)) {
+    stop(
+      "Expected `class_weight` to be named by classes, counted from 0. Received: ",
+      paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`.",
+      call. = FALSE
+    )
+  }
+  reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))
+}
+
+# A whole number as an integer. Anything else is not changed, and Python accepts or refuses it.
+as_integer <- function(x) {
+  is_whole <- is.numeric(x) && length(x) == 1 && is.finite(x) && x == trunc(x) && abs(x) <= .Machine$integer.max
+  if (is_whole) as.integer(x) else x
+}
+
+`%||%` <- function(x, y) if (is.null(x)) y else x

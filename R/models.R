@@ -1,0 +1,119 @@
+#' Create a model
+#'
+#' Layers, and everything else that Keras provides, are in the module [keras].
+#'
+#' @param layers A list of layers, beginning with `keras$Input(list(...))`. More layers can be added with `model$add()`.
+#' @param name Name of the model.
+#' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
+#' @return A Keras model.
+#' @examples
+#' \dontrun{
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#'
+#' x <- keras$Input(list(4L))
+#' model <- keras_model(x, keras$layers$Dense(1L)(x))
+#' }
+#' @export
+keras_model_sequential <- function(layers = NULL, name = NULL) {
+  with_clean_errors(keras$Sequential(layers = layers, name = name))
+}
+
+#' @rdname keras_model_sequential
+#' @export
+keras_model <- function(inputs, outputs = NULL) {
+  with_clean_errors(keras$Model(inputs = inputs, outputs = outputs))
+}
+
+#' The Xception model
+#'
+#' A convolutional network for images by F. Chollet, <https://arxiv.org/abs/1610.02357>.
+#'
+#' @param include_top Whether to include the dense layer that classifies the image.
+#' @param weights `"imagenet"` for trained weights, which are downloaded, the path of a file of weights, or `NULL` for
+#'   random weights.
+#' @param input_tensor A symbolic input to use for the images.
+#' @param input_shape Shape of an image, such as `c(299, 299, 3)`.
+#' @param pooling If `include_top = FALSE`: `"avg"` or `"max"` to pool over the image, or `NULL` for no pooling.
+#' @param classes Number of classes.
+#' @return A Keras model.
+#' @examples
+#' \dontrun{
+#' model <- application_xception(weights = NULL, input_shape = c(224, 224, 3), classes = 1000)
+#' }
+#' @export
+application_xception <- function(include_top = TRUE,
+                                 weights = "imagenet",
+                                 input_tensor = NULL,
+                                 input_shape = NULL,
+                                 pooling = NULL,
+                                 classes = 1000) {
+  with_clean_errors(keras$applications$Xception(
+    include_top = include_top,
+    weights = if (is.character(weights)) path.expand(weights) else weights,
+    input_tensor = input_tensor,
+    input_shape = if (!is.null(input_shape)) do.call(reticulate::tuple, lapply(as.list(input_shape), as.integer)),
+    pooling = pooling,
+    classes = as_integer(classes)
+  ))
+}
+
+#' Inspect a model
+#'
+#' The configuration, the layers and a summary of a model, and the removal of its last layer.
+#'
+#' @param object,x A Keras model, parallel or not. For a parallel model, the result is that of its template.
+#' @param name Name of a layer.
+#' @param index Number of a layer, counted from 1.
+#' @param line_length Width of the summary in characters.
+#' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
+#' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
+#'   last layer, invisibly. `summary()` and `print()`: the model, invisibly.
+#' @examples
+#' \dontrun{
+#' summary(parallel_model)
+#' get_layer(parallel_model, index = 1)
+#' }
+#' @export
+get_layer <- function(object, name = NULL, index = NULL) {
+  if (is.numeric(index) && any(index < 1)) {
+    stop("Expected `index` to be 1 or more. Received: index = ", index, ". Use `index = 1` for the first layer.",
+      call. = FALSE
+    )
+  }
+  with_clean_errors(object$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
+}
+
+#' @rdname get_layer
+#' @export
+get_config <- function(object) {
+  with_clean_errors(object$get_config())
+}
+
+#' @rdname get_layer
+#' @export
+pop_layer <- function(object) {
+  if (!inherits(object, "keras.src.models.sequential.Sequential") || core()$is_parallel(object)) {
+    stop(
+      "Expected a sequential model on one device. Received: ",
+      if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
+      ". Remove the layer from the template, before `multi_gpu_model()`.",
+      call. = FALSE
+    )
+  }
+  with_clean_errors(object$pop())
+  invisible(object)
+}
+
+#' @rdname get_layer
+#' @export
+summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = getOption("width"), ...) {
+  print_line <- function(text, ...) cat(text, "\n", sep = "")
+  with_clean_errors(object$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
+  invisible(object)
+}
+
+#' @rdname get_layer
+#' @export
+print.keras.src.trainers.trainer.Trainer <- function(x, ...) {
+  summary(x, ...)
+}

@@ -1,0 +1,149 @@
+#' Install the Python packages that multigpu requires
+#'
+#' Creates a virtual environment with TensorFlow and Keras. R finds it after a restart, without further settings. On
+#' Linux with an NVIDIA driver, the CUDA libraries that TensorFlow requires are included. With reticulate 1.41 or later
+#' this is often not necessary: if no other Python is selected, reticulate creates an environment itself.
+#'
+#' @param envname Name of the virtual environment.
+#' @param python Path of a Python interpreter, version 3.11 or later, with which to create the environment. `NULL` is
+#'   the one that reticulate finds. With reticulate before 1.38 it must be version 3.11.
+#' @param cuda Whether to install the CUDA libraries that TensorFlow requires for NVIDIA GPUs.
+#' @return `NULL`, invisibly.
+#' @family set-up
+#' @examples
+#' \dontrun{
+#' install_multigpu()
+#' }
+#' @export
+install_multigpu <- function(envname = "r-multigpu", python = NULL, cuda = has_nvidia()) {
+  if (!reticulate::virtualenv_exists(envname)) {
+    reticulate::virtualenv_create(envname, python = python, packages = NULL)
+  }
+  reticulate::virtualenv_install(envname, python_packages(cuda = cuda))
+  message("Installed into the virtual environment ", envname, ". Restart R, then try `multigpu_sitrep()`.")
+  invisible()
+}
+
+python_packages <- function(reticulate = utils::packageVersion("reticulate"), cuda = FALSE) {
+  c(
+    if (cuda) "tensorflow[and-cuda]>=2.21" else "tensorflow>=2.21",
+    "keras>=3.15.1",
+    if (reticulate < "1.38") "numpy>=1.26,<2" else "numpy>=1.26", # older versions cannot read arrays of numpy 2
+    "h5py>=3.14"
+  )
+}
+
+has_nvidia <- function() {
+  Sys.info()[["sysname"]] == "Linux" && file.exists("/proc/driver/nvidia/version")
+}
+
+#' Report what is installed and what is missing
+#'
+#' Prints the versions of R, reticulate, Python, TensorFlow and Keras, the GPUs found, and for each missing or outdated
+#' requirement the command that installs it. In RStudio it is also available as an add-in. It starts Python.
+#'
+#' @return A data frame with one row per requirement, invisibly. Columns: `piece`, its name; `found` and `needed`, the
+#'   installed and the required version; `cure`, what to run if the requirement is not met, otherwise `NA`.
+#' @family set-up
+#' @examples
+#' \dontrun{
+#' multigpu_sitrep()
+#' }
+#' @export
+multigpu_sitrep <- function() {
+  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, Keras = NA))
+  report <- requirements_report(c(
+    R = as.character(getRversion()),
+    reticulate = as.character(utils::packageVersion("reticulate")),
+    versions
+  ))
+  cat("multigpu ", as.character(utils::packageVersion("multigpu")), "\n\n", sep = "")
+  cat(requirement_lines(report), sep = "\n")
+  cat("\n", python_in_use(), "\n", gpu_line(report), "\n", sep = "")
+  invisible(report)
+}
+
+requirements_report <- function(found) {
+  needed <- c(R = "4.1", reticulate = "1.28", required_versions)
+  cures <- c(R = "install a newer R", reticulate = "install.packages(\"reticulate\")", Python = "install_multigpu()")
+  is_fine <- mapply(is_recent_enough, found[names(needed)], needed)
+  cure <- ifelse(names(needed) %in% names(cures), cures[names(needed)], cures[["Python"]])
+  data.frame(
+    piece = names(needed), found = unname(found[names(needed)]), needed = unname(needed),
+    cure = ifelse(is_fine, NA, unname(cure))
+  )
+}
+
+requirement_lines <- function(report) {
+  found <- ifelse(is.na(report$found), "none", report$found)
+  remedy <- ifelse(is.na(report$cure), "", paste0("needs ", report$needed, ": ", report$cure))
+  sub(" +$", "", paste0(format(report$piece), "  ", format(found), "  ", remedy))
+}
+
+# Does not initialize TensorFlow's devices, so that `simulate_gpus()` can still be called.
+gpu_line <- function(report) {
+  if (!all(is.na(report$cure))) {
+    return("GPUs: unknown, because requirements are missing")
+  }
+  gpus <- vapply(tf$config$list_physical_devices("GPU"), function(gpu) sub("^/physical_device:", "", gpu$name), "")
+  switch(min(length(gpus), 2) + 1,
+    "GPUs: none; simulate_gpus(2) splits the CPU, for tests",
+    paste0("GPUs: ", gpus, "; simulate_gpus(2) splits it, for tests"),
+    paste0("GPUs: ", paste(gpus, collapse = ", "))
+  )
+}
+
+check_python <- function(versions) {
+  for (name in names(required_versions)) {
+    if (!is_recent_enough(versions[[name]], required_versions[[name]])) {
+      stop(requirement_message(name, versions[[name]]), call. = FALSE)
+    }
+  }
+}
+
+required_versions <- c(Python = "3.11", TensorFlow = "2.21", Keras = "3.15.1")
+
+is_recent_enough <- function(found, needed) {
+  !is.na(found) && utils::compareVersion(gsub("[^0-9.].*$", "", found), needed) >= 0
+}
+
+requirement_message <- function(name, found) {
+  paste0(
+    "Expected ", name, " ", required_versions[[name]], " or later. Received: ", if (is.na(found)) "none" else found,
+    ", with ", python_in_use(), ". ", python_remedy(), "; `multigpu::multigpu_sitrep()` reports details."
+  )
+}
+
+python_remedy <- function(chosen = Sys.getenv("RETICULATE_PYTHON")) {
+  if (!nzchar(chosen)) {
+    return("Run `multigpu::install_multigpu()` and restart R")
+  }
+  paste0(
+    "RETICULATE_PYTHON is \"", chosen, "\": install it there, or unset the variable, run ",
+    "`multigpu::install_multigpu()` and restart R"
+  )
+}
+
+failure_reason <- function(message) {
+  if (!grepl("No module named", message)) clean_message(message) else NA
+}
+
+python_in_use <- function() {
+  if (reticulate::py_available()) paste("Python at", reticulate::py_config()$python) else "no Python"
+}
+
+# Versions of Python and of the packages installed there, NA if missing. Starts Python.
+found_versions <- function() {
+  if (!reticulate::py_available(initialize = TRUE)) {
+    return(c(Python = NA, TensorFlow = NA, Keras = NA))
+  }
+  c(
+    Python = as.character(reticulate::py_version()),
+    TensorFlow = module_version("tensorflow"),
+    Keras = module_version("keras")
+  )
+}
+
+module_version <- function(name) {
+  tryCatch(reticulate::import(name)$`__version__`, error = function(e) NA_character_)
+}

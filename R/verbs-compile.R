@@ -1,0 +1,85 @@
+#' Configure a model for training
+#'
+#' Sets the optimizer, the loss and the metrics. Call it once before the first [fit()], and again to change them or
+#' after freezing layers.
+#'
+#' @param object A Keras model. Compiling a parallel model also compiles its template: both share one optimizer.
+#' @param optimizer Name of an optimizer, or an object such as `keras$optimizers$Adam(1e-3)`.
+#' @param loss Name of a loss, a loss object, or an R function of `y_true` and `y_pred`. For several outputs, a list of
+#'   them, which may be named by output.
+#' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
+#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for.
+#' @param loss_weights Weights of the losses of several outputs.
+#' @param weighted_metrics Metrics to which sample and class weights are applied.
+#' @param ... More arguments of Keras' `compile()`, such as `run_eagerly`, `steps_per_execution` or `jit_compile`.
+#'
+#' @section Losses and metrics in R:
+#' A function is called with the targets and the predictions of the global batch, as tensors. R's operators work on
+#' them, and so do functions such as `abs()`, `sqrt()`, `exp()`, `log()`, `sum()`, `max()` and `mean()`. For other
+#' operations use `keras$ops`.
+#'
+#' @return The model, invisibly.
+#' @family verbs
+#' @examples
+#' \dontrun{
+#' model %>% compile(
+#'   optimizer = "adam",
+#'   loss = function(y_true, y_pred) mean((y_true - y_pred)^2),
+#'   metrics = list("mae", largest_error = function(y_true, y_pred) max(abs(y_true - y_pred)))
+#' )
+#' }
+#' @name compile.keras
+#' @aliases compile
+NULL
+
+#' @rdname compile.keras
+#' @method compile keras.src.trainers.trainer.Trainer
+#' @export
+compile.keras.src.trainers.trainer.Trainer <- function(object,
+                                                       optimizer = "rmsprop",
+                                                       loss = NULL,
+                                                       metrics = NULL,
+                                                       loss_weights = NULL,
+                                                       weighted_metrics = NULL,
+                                                       ...) {
+  outputs <- output_names(object)
+  with_clean_errors(object$compile(
+    optimizer = optimizer,
+    loss = as_loss(loss),
+    metrics = as_metrics(metrics, outputs),
+    loss_weights = if (length(loss_weights) > 1) as.list(loss_weights) else loss_weights,
+    weighted_metrics = as_metrics(weighted_metrics, outputs),
+    ...
+  ))
+  invisible(object)
+}
+
+# reticulate does not convert the list class of Keras.
+output_names <- function(object) {
+  if (reticulate::py_has_attr(object, "output_names")) {
+    unlist(reticulate::import_builtins()$list(object$output_names))
+  }
+}
+
+as_loss <- function(loss) {
+  if (is.function(loss)) {
+    return(as_tensor_function(loss, "loss"))
+  }
+  if (is.list(loss) || length(loss) > 1) lapply(as.list(loss), as_loss) else loss
+}
+
+as_metrics <- function(metrics, outputs) {
+  if (is.null(metrics) || inherits(metrics, "python.builtin.object")) {
+    return(metrics)
+  }
+  metrics <- if (is.function(metrics)) list(metrics) else as.list(metrics)
+  names <- names(metrics) %||% rep("", length(metrics))
+  if (length(metrics) > 0 && all(names %in% outputs)) {
+    return(lapply(metrics, as_metrics, outputs = NULL))
+  }
+  unname(Map(as_metric, metrics, ifelse(names == "", "metric", names)))
+}
+
+as_metric <- function(metric, name) {
+  if (is.function(metric)) as_tensor_function(metric, name) else metric
+}

@@ -1,0 +1,167 @@
+#' Train, evaluate and predict
+#'
+#' The methods of Keras models for R data and R functions. They work on parallel models and on all other Keras models.
+#'
+#' @param object A Keras model, parallel or not.
+#' @param x Inputs: an array whose first dimension is rows, a list of arrays for several inputs, a data frame, a Python
+#'   dataset, or an R function without arguments that returns the next batch, as in [fit_generator()].
+#' @param y Targets, in the same forms. The levels of a factor become class numbers, counted from 0.
+#' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
+#' @param epochs Number of passes over the data.
+#' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
+#'   default is 2 in knitr, 0 in testthat, and `"auto"` elsewhere.
+#' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
+#' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio if the
+#'   package tfruns is installed.
+#' @param validation_split Fraction of the rows to use for validation instead of training, taken from the end.
+#' @param validation_data `list(x, y)` or `list(x, y, weights)` for validation after each epoch, or a function as for
+#'   `x`.
+#' @param shuffle Whether to shuffle the rows before each epoch; `"batch"` shuffles within batches.
+#' @param class_weight A list of class weights, named by class: `list("0" = 1, "1" = 50)`.
+#' @param sample_weight Weights of the rows.
+#' @param initial_epoch Number of epochs that were trained before, to resume a training.
+#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
+#'   `x` or `validation_data` is a function.
+#' @param ... More arguments of the same Keras method, such as `validation_freq` or `validation_batch_size`.
+#'
+#' @section Callbacks in R:
+#' `callbacks = list(on_epoch_end = function(epoch, logs) ...)` calls the function after each epoch. Epochs and batches
+#' are counted from 0; `logs` is a named list of the loss and metrics. The hooks are `on_train_begin` and `on_train_end`
+#' (with `logs` only), `on_epoch_begin`, `on_epoch_end`, `on_train_batch_begin`, `on_train_batch_end`, and the same with
+#' `test` and `predict`, which have no epochs. A function may take fewer arguments. In each hook, the template has the
+#' weights trained so far.
+#'
+#' @section Memory:
+#' Python reads large R arrays in place, without copying them: each batch is sliced and cast when it is needed. The
+#' batches and their order are those that Keras makes from the same array.
+#'
+#' @section Interrupts:
+#' Ctrl-C, or Stop in RStudio, ends training after the current step; a second one ends it immediately. The template has
+#' the weights trained so far, and training can be continued.
+#'
+#' @return `fit()`: a training history with `print()`, `plot()` and `as.data.frame()` methods, invisibly. `evaluate()`:
+#'   a named list of the loss and metrics. `predict()`: an array, or a list of arrays for several outputs.
+#' @family verbs
+#' @examples
+#' \dontrun{
+#' history <- parallel_model %>% fit(
+#'   x, y,
+#'   epochs = 20, batch_size = 256, validation_split = 0.2,
+#'   callbacks = list(on_epoch_end = function(epoch, logs) message("loss: ", logs$loss))
+#' )
+#' plot(history)
+#' parallel_model %>% evaluate(x, y)
+#' parallel_model %>% predict(x)
+#' }
+#' @name fit.keras
+#' @aliases fit
+NULL
+
+#' @rdname fit.keras
+#' @method fit keras.src.trainers.trainer.Trainer
+#' @export
+fit.keras.src.trainers.trainer.Trainer <- function(object,
+                                                   x = NULL,
+                                                   y = NULL,
+                                                   batch_size = NULL,
+                                                   epochs = 10,
+                                                   verbose = default_verbose(),
+                                                   callbacks = NULL,
+                                                   view_metrics = "auto",
+                                                   validation_split = 0,
+                                                   validation_data = NULL,
+                                                   shuffle = TRUE,
+                                                   class_weight = NULL,
+                                                   sample_weight = NULL,
+                                                   initial_epoch = 0,
+                                                   steps_per_epoch = NULL,
+                                                   validation_steps = NULL,
+                                                   ...) {
+  history <- with_clean_errors(core()$fit(
+    object,
+    x = as_source(x, as_arrays),
+    y = as_arrays(y),
+    batch_size = as_integer(batch_size),
+    epochs = as_integer(epochs),
+    verbose = as_integer(verbose),
+    callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, epochs)),
+    validation_split = validation_split,
+    validation_data = as_source(validation_data, as_validation_data),
+    shuffle = shuffle,
+    class_weight = as_class_weight(class_weight),
+    sample_weight = as_arrays(sample_weight),
+    initial_epoch = as_integer(initial_epoch),
+    steps_per_epoch = as_integer(steps_per_epoch),
+    validation_steps = as_integer(validation_steps),
+    ...
+  ))
+  invisible(as_history(history))
+}
+
+#' @rdname fit.keras
+#' @export
+evaluate <- function(object, ...) {
+  UseMethod("evaluate")
+}
+
+#' @rdname fit.keras
+#' @export
+#' @rawNamespace S3method(generics::evaluate, keras.src.trainers.trainer.Trainer)
+evaluate.keras.src.trainers.trainer.Trainer <- function(object,
+                                                        x = NULL,
+                                                        y = NULL,
+                                                        batch_size = NULL,
+                                                        verbose = default_verbose(),
+                                                        sample_weight = NULL,
+                                                        steps = NULL,
+                                                        callbacks = NULL,
+                                                        ...) {
+  with_clean_errors(core()$evaluate(
+    object,
+    x = as_source(x, as_arrays),
+    y = as_arrays(y),
+    batch_size = as_integer(batch_size),
+    verbose = as_integer(verbose),
+    sample_weight = as_arrays(sample_weight),
+    steps = as_integer(steps),
+    callbacks = as_callbacks(callbacks),
+    return_dict = TRUE,
+    ...
+  ))
+}
+
+#' @rdname fit.keras
+#' @export
+predict.keras.src.trainers.trainer.Trainer <- function(object,
+                                                       x,
+                                                       batch_size = NULL,
+                                                       verbose = 0,
+                                                       steps = NULL,
+                                                       callbacks = NULL,
+                                                       ...) {
+  with_clean_errors(core()$predict(
+    object,
+    x = as_source(x, as_arrays),
+    batch_size = as_integer(batch_size),
+    verbose = as_integer(verbose),
+    steps = as_integer(steps),
+    callbacks = as_callbacks(callbacks),
+    ...
+  ))
+}
+
+# An R function is a generator: Python calls it for the next batch. Everything else is data.
+as_source <- function(x, as_data) {
+  if (is.function(x)) reticulate::r_to_py(function() as_batch(x()), convert = TRUE) else as_data(x)
+}
+
+as_batch <- function(batch) {
+  if (is.list(batch)) unname(as_arrays(batch)) else batch
+}
+
+default_verbose <- function() {
+  if (isTRUE(getOption("knitr.in.progress"))) {
+    return(2L)
+  }
+  if (identical(Sys.getenv("TESTTHAT"), "true")) 0L else "auto"
+}

@@ -1,0 +1,62 @@
+#' Train, evaluate and predict from a generator
+#'
+#' A generator is an R function without arguments that returns the next batch, as `list(x, y)` or `list(x, y, weights)`,
+#' and `NULL` when there are no more batches. It is called just before each step, on the main thread. TensorFlow never
+#' calls it from a background thread, which would block or crash R.
+#'
+#' [fit()] accepts such a function as well. The names on this page are those of the R interface of Keras 2.
+#'
+#' @inheritParams fit.keras
+#' @param generator An R function that returns the next batch, or a Python generator, dataset or `PyDataset`.
+#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass.
+#' @param validation_data A generator, or `list(x, y)`.
+#' @param max_queue_size,workers Ignored: each batch is made when it is needed.
+#' @return The same as [fit()], [evaluate()] and `predict()`.
+#' @family verbs
+#' @examples
+#' \dontrun{
+#' next_batch <- function() {
+#'   rows <- sample(nrow(x), 256)
+#'   list(x[rows, ], y[rows])
+#' }
+#' parallel_model %>% fit_generator(next_batch, steps_per_epoch = 40, epochs = 5)
+#' }
+#' @export
+fit_generator <- function(object,
+                          generator,
+                          steps_per_epoch,
+                          epochs = 1,
+                          verbose = default_verbose(),
+                          callbacks = NULL,
+                          view_metrics = "auto",
+                          validation_data = NULL,
+                          validation_steps = NULL,
+                          class_weight = NULL,
+                          max_queue_size = 10,
+                          workers = 1,
+                          initial_epoch = 0) {
+  fit(
+    object, generator,
+    steps_per_epoch = steps_per_epoch, epochs = epochs, verbose = verbose, callbacks = callbacks,
+    view_metrics = view_metrics, validation_data = validation_data, validation_steps = validation_steps,
+    class_weight = class_weight, initial_epoch = initial_epoch, shuffle = FALSE
+  )
+}
+
+#' @rdname fit_generator
+#' @export
+evaluate_generator <- function(object, generator, steps, max_queue_size = 10, workers = 1, callbacks = NULL) {
+  evaluate(object, generator, steps = steps, callbacks = callbacks)
+}
+
+#' @rdname fit_generator
+#' @export
+predict_generator <- function(object,
+                              generator,
+                              steps,
+                              max_queue_size = 10,
+                              workers = 1,
+                              verbose = 0,
+                              callbacks = NULL) {
+  predict(object, generator, steps = steps, verbose = verbose, callbacks = callbacks)
+}

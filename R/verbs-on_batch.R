@@ -1,0 +1,39 @@
+#' Run one step on one batch
+#'
+#' For custom training loops. `predict_proba()` is an old name of `predict()`.
+#'
+#' @inheritParams fit.keras
+#' @param steps Number of batches, if `x` is a generator.
+#' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics.
+#'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
+#' @family verbs
+#' @examples
+#' \dontrun{
+#' parallel_model %>% train_on_batch(x[1:64, ], y[1:64])
+#' }
+#' @export
+train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
+  with_clean_errors(object$train_on_batch(
+    as_arrays(x), as_arrays(y),
+    class_weight = as_class_weight(class_weight),
+    sample_weight = as_arrays(sample_weight)
+  ))
+}
+
+#' @rdname train_on_batch
+#' @export
+test_on_batch <- function(object, x, y, sample_weight = NULL) {
+  with_clean_errors(object$test_on_batch(as_arrays(x), as_arrays(y), sample_weight = as_arrays(sample_weight)))
+}
+
+#' @rdname train_on_batch
+#' @export
+predict_on_batch <- function(object, x) {
+  with_clean_errors(object$predict_on_batch(as_arrays(x)))
+}
+
+#' @rdname train_on_batch
+#' @export
+predict_proba <- function(object, x, batch_size = NULL, verbose = 0, steps = NULL) {
+  predict(object, x, batch_size = batch_size, verbose = verbose, steps = steps)
+}

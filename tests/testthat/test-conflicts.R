@@ -1,0 +1,87 @@
+# Mocks of packages that cannot be installed here, with their names and classes.
+install_mock <- function(name, exports, code) {
+  lib <- tempfile("lib")
+  folder <- file.path(tempfile("src"), name)
+  dir.create(lib)
+  dir.create(file.path(folder, "R"), recursive = TRUE)
+  description <- c(paste("Package:", name), "Version: 9.9", "Title: x", "Description: x.", "License: x")
+  writeLines(description, file.path(folder, "DESCRIPTION"))
+  writeLines(exports, file.path(folder, "NAMESPACE"))
+  writeLines(code, file.path(folder, "R", "code.R"))
+  r <- file.path(R.home("bin"), "R")
+  printed <- system2(r, c("CMD", "INSTALL", "-l", lib, folder), stdout = TRUE, stderr = TRUE)
+  if (!dir.exists(file.path(lib, name))) {
+    stop(paste(printed, collapse = "\n"))
+  }
+  lib
+}
+
+mock_keras3 <- function() {
+  verbs <- c("compile", "evaluate", "fit", "predict", "print", "summary")
+  functions <- c(
+    "keras", "keras_model", "keras_model_sequential", "application_xception", "get_layer", "get_config", "pop_layer",
+    "train_on_batch", "test_on_batch", "predict_on_batch"
+  )
+  install_mock(
+    "keras3",
+    c(
+      "importFrom(generics, compile, fit)", "importFrom(magrittr, '%>%')", "export(compile, fit, '%>%')",
+      paste0("export(evaluate, ", paste(functions, collapse = ", "), ")"),
+      paste0("S3method(", verbs, ", keras.src.models.model.Model)")
+    ),
+    c(
+      "evaluate <- function(object, ...) UseMethod('evaluate')",
+      paste0(functions, " <- function(...) 'keras3'"),
+      paste0(verbs, ".keras.src.models.model.Model <- function(...) cat('keras3 ')")
+    )
+  )
+}
+
+use_everything <- c(
+  "model <- structure(list(), class = c('multigpu.parallel.model.ParallelModel', 'keras.src.models.model.Model',",
+  "  'keras.src.trainers.trainer.Trainer', 'python.builtin.object'))",
+  "for (verb in c('compile', 'evaluate', 'fit', 'predict', 'print', 'summary')) get(verb)(model)",
+  "theirs <- getNamespaceExports('keras3')",
+  "same <- vapply(theirs, function(name) identical(get(name), getExportedValue('keras3', name)), NA)",
+  "cat(theirs[!same])",
+  "cat(environmentName(environment(multi_gpu_model)), environmentName(environment(fit_generator)))"
+)
+
+test_that("with keras3 attached, its functions and methods are used, in either order, without messages", {
+  lib <- mock_keras3()
+  expected <- "keras3 keras3 keras3 keras3 keras3 keras3 multigpu multigpu"
+  expect_identical(run_in_new_r(c("library(keras3)", "library(multigpu)", use_everything), lib), expected)
+  expect_identical(run_in_new_r(c("library(multigpu)", "library(keras3)", use_everything), lib), expected)
+})
+
+test_that("with the R package tensorflow attached, its `tf` and `evaluate` are used, in either order", {
+  lib <- install_mock(
+    "tensorflow", "export(tf, evaluate)",
+    c("tf <- 'tensorflow'", "evaluate <- function(object, ...) UseMethod('evaluate')")
+  )
+  use <- c(
+    "cat(tf, '')",
+    "method <- getS3method('evaluate', 'keras.src.trainers.trainer.Trainer', envir = asNamespace('tensorflow'))",
+    "cat(environmentName(environment(method)))"
+  )
+  expect_identical(run_in_new_r(c("library(tensorflow)", "library(multigpu)", use), lib), "tensorflow multigpu")
+  expect_identical(run_in_new_r(c("library(multigpu)", "library(tensorflow)", use), lib), "tensorflow multigpu")
+})
+
+test_that("with the R package keras attached, our `multi_gpu_model` is used", {
+  lib <- install_mock(
+    "keras", "export(multi_gpu_model, save_model_hdf5)",
+    c("multi_gpu_model <- function(...) stop('deprecated')", "save_model_hdf5 <- function(...) NULL")
+  )
+  whose <- "cat('', environmentName(environment(multi_gpu_model)), environmentName(environment(save_model_hdf5)))"
+  after <- run_in_new_r(c("library(keras)", "library(multigpu)", whose), lib)
+  before <- run_in_new_r(c("library(multigpu)", "library(keras)", whose), lib)
+  expect_identical(tail(after, 1), " multigpu keras")
+  expect_identical(tail(before, 1), " multigpu keras")
+})
+
+test_that("methods of the R package tensorflow take precedence", {
+  tensor <- structure(list(), class = c("tensorflow.tensor", class(tf$constant(1))))
+  registerS3method("Ops", "tensorflow.tensor", function(e1, e2) "theirs")
+  expect_identical(tensor + 1, "theirs")
+})

@@ -1,0 +1,30 @@
+test_that("the configuration and the layers of a parallel model are those of its template", {
+  model <- small_model()
+  parallel <- multi_gpu_model(model, 2)
+  expect_identical(get_config(parallel)$name, get_config(model)$name)
+  expect_identical(get_layer(parallel, index = 1)$name, model$layers[[1]]$name)
+  expect_identical(get_layer(parallel, model$layers[[2]]$name)$name, model$layers[[2]]$name)
+})
+
+test_that("a summary shows the layers and the devices", {
+  parallel <- multi_gpu_model(small_model(), 2)
+  lines <- capture.output(summary(parallel))
+  expect_match(lines, "hidden (Dense)", fixed = TRUE, all = FALSE)
+  expect_match(lines, "Parallel: 2 replicas on CPU:0, CPU:1", all = FALSE)
+  expect_identical(capture.output(print(parallel)), lines)
+})
+
+test_that("the last layer of a sequential model can be removed", {
+  model <- small_model()
+  pop_layer(model)
+  expect_length(model$layers, 1)
+})
+
+test_that("layers that do not exist are errors", {
+  model <- small_model()
+  expect_snapshot({
+    writeLines(error_text(get_layer(model, index = 0)))
+    writeLines(error_text(get_layer(model, "none")))
+    writeLines(error_text(pop_layer(multi_gpu_model(model, 2))))
+  })
+})

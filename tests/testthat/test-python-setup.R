@@ -1,0 +1,63 @@
+test_that("the report has every requirement and its version", {
+  printed <- capture.output(report <- multigpu_sitrep())
+  expect_true(all(is.na(report$cure)))
+  expect_match(printed, paste0("Keras +", keras$`__version__`), all = FALSE)
+  expect_lt(length(printed), 24) # one screen
+})
+
+test_that("a missing requirement is shown with its remedy", {
+  found <- c(R = "4.2.2", reticulate = "1.20", Python = "3.11", TensorFlow = NA, Keras = "2.9")
+  expect_snapshot(writeLines(requirement_lines(requirements_report(found))))
+  expect_identical(gpu_line(requirements_report(found)), "GPUs: unknown, because requirements are missing")
+})
+
+test_that("the add-in calls an exported function", {
+  addin <- read.dcf(system.file("rstudio", "addins.dcf", package = "multigpu"))
+  expect_true(addin[, "Binding"] %in% getNamespaceExports("multigpu"))
+})
+
+test_that("a missing or outdated requirement is named, with the remedy", {
+  expect_null(check_python(c(Python = "3.13.1", TensorFlow = "2.21.0", Keras = "3.15.1")))
+  expect_null(check_python(c(Python = "3.11", TensorFlow = "2.22.0rc1", Keras = "4.0")))
+  refusal <- function(...) {
+    text <- error_text(check_python(c(...)))
+    writeLines(sub(reticulate::py_config()$python, "PATH", text, fixed = TRUE))
+  }
+  chosen <- Sys.getenv("RETICULATE_PYTHON", NA)
+  Sys.unsetenv("RETICULATE_PYTHON")
+  on.exit(if (!is.na(chosen)) Sys.setenv(RETICULATE_PYTHON = chosen))
+  expect_snapshot({
+    refusal(Python = NA, TensorFlow = NA, Keras = NA)
+    refusal(Python = "3.9", TensorFlow = NA, Keras = NA)
+    refusal(Python = "3.11", TensorFlow = NA, Keras = NA)
+    refusal(Python = "3.11", TensorFlow = "2.21.0", Keras = "2.15.0")
+  })
+})
+
+test_that("the remedy depends on whether a Python is selected", {
+  expect_snapshot({
+    writeLines(python_remedy(""))
+    writeLines(python_remedy("/usr/bin/python3"))
+  })
+  expect_identical(failure_reason("ModuleNotFoundError: No module named 'keras'"), NA)
+  expect_identical(failure_reason("ImportError: libcuda\n"), "libcuda")
+})
+
+test_that("every function reports a Python without Keras", {
+  folder <- tempfile("bare")
+  system2(reticulate::py_config()$python, c("-m", "venv", "--without-pip", folder))
+  bare <- file.path(folder, "bin", "python")
+  lines <- c(
+    "library(multigpu)", "say <- function(expr) tryCatch(expr, error = function(e) cat(conditionMessage(e), ''))",
+    "say(multi_gpu_model(1, 2))", "say(keras_model_sequential())", "say(simulate_gpus(2))"
+  )
+  printed <- paste(run_in_new_r(lines, env = paste0("RETICULATE_PYTHON=", bare)), collapse = " ")
+  found <- gregexpr("Expected TensorFlow 2.21 or later. Received: none, with Python at", printed, fixed = TRUE)[[1]]
+  expect_length(found, 3)
+})
+
+test_that("numpy is old enough for an old reticulate", {
+  expect_true("numpy>=1.26,<2" %in% python_packages(package_version("1.28")))
+  expect_true("numpy>=1.26" %in% python_packages(package_version("1.41")))
+  expect_true("tensorflow[and-cuda]>=2.21" %in% python_packages(cuda = TRUE))
+})

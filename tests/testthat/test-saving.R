@@ -1,0 +1,52 @@
+h5 <- function() tempfile(fileext = ".h5")
+
+test_that("a saved parallel model is its template, with weights and optimizer", {
+  data <- small_data()
+  parallel <- parallel_model()
+  fit(parallel, data$x, data$y, epochs = 1)
+  file <- h5()
+  expect_true(save_model_hdf5(parallel, file))
+  loaded <- load_model_hdf5(file)
+  expect_identical(weights_of(loaded), weights_of(parallel))
+  expect_false(core()$is_parallel(loaded))
+  expect_identical(as.integer(loaded$optimizer$iterations$numpy()), 2L) # 50 rows are two batches
+})
+
+test_that("weights are saved and loaded, for the parallel model and for the template", {
+  parallel <- parallel_model()
+  file <- h5()
+  expect_true(save_model_weights_hdf5(parallel, file))
+  other <- small_model(seed = 7L)
+  expect_false(identical(weights_of(other), weights_of(parallel)))
+  expect_identical(load_model_weights_hdf5(other, file, by_name = TRUE), other)
+  expect_identical(weights_of(other), weights_of(parallel))
+})
+
+test_that("an R loss is a custom object when the model is loaded", {
+  my_loss <- function(y_true, y_pred) mean(abs(y_true - y_pred))
+  model <- compile(small_model(), "sgd", my_loss)
+  file <- h5()
+  save_model_hdf5(model, file)
+  loaded <- load_model_hdf5(file, custom_objects = list(loss = my_loss))
+  expect_equal(evaluate(loaded, small_data()$x, small_data()$y), evaluate(model, small_data()$x, small_data()$y))
+})
+
+test_that("a file is replaced only if requested", {
+  model <- small_model()
+  file <- h5()
+  expect_true(save_model_hdf5(model, file, overwrite = FALSE))
+  expect_error(save_model_hdf5(model, file, overwrite = FALSE), "overwrite")
+  expect_error(save_model_weights_hdf5(model, file, overwrite = FALSE), "overwrite")
+  answer <- function(text) save_if_wanted(file, FALSE, function(overwrite) stopifnot(overwrite), function(...) text)
+  expect_true(answer("y"))
+  expect_true(answer("Yes"))
+  expect_false(answer(""))
+})
+
+test_that("files that do not exist are errors", {
+  expect_snapshot({
+    writeLines(error_text(load_model_hdf5("/nowhere/model.h5")))
+    writeLines(error_text(load_model_weights_hdf5(small_model(), "/nowhere/model.h5")))
+    writeLines(error_text(save_model_hdf5(small_model(), "/nowhere/model.h5")))
+  })
+})

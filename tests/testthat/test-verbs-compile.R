@@ -1,0 +1,24 @@
+test_that("a loss in R trains as Keras' own does, on four devices", {
+  data <- small_data()
+  train <- function(loss) {
+    parallel <- compile(multi_gpu_model(small_model(), 4), "sgd", loss)
+    keras$utils$set_random_seed(0L)
+    fit(parallel, data$x, data$y, epochs = 2, batch_size = 16)
+    weights_of(parallel)
+  }
+  in_r <- train(function(y_true, y_pred) mean((y_true - y_pred)^2))
+  expect_equal(in_r, train("mse"), tolerance = 1e-6) # float32
+})
+
+test_that("a metric in R has its name and value", {
+  data <- small_data()
+  parallel <- parallel_model(metrics = list("mae", largest = function(y_true, y_pred) max(abs(y_true - y_pred))))
+  measured <- evaluate(parallel, data$x, data$y, batch_size = 50)
+  expect_setequal(names(measured), c("loss", "mae", "largest"))
+  expect_equal(measured$largest, max(abs(predict(parallel, data$x)[, 1] - data$y)), tolerance = 1e-6) # float32
+})
+
+test_that("an error in an R loss has its message", {
+  parallel <- compile(multi_gpu_model(small_model(), 4), "sgd", function(y_true, y_pred) stop("no such loss"))
+  expect_error(fit(parallel, small_data()$x, small_data()$y), "no such loss")
+})

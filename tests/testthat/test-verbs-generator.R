@@ -1,0 +1,71 @@
+batches_of <- function(data, size = 10, last = Inf) {
+  at <- 0
+  function() {
+    if (at >= last) {
+      return(NULL)
+    }
+    rows <- (at * size + seq_len(size) - 1) %% nrow(data$x) + 1
+    at <<- at + 1
+    list(data$x[rows, ], data$y[rows])
+  }
+}
+
+test_that("a generator trains and validates as the arrays do, on four devices", {
+  data <- small_data()
+  by_generator <- parallel_model()
+  history <- fit(
+    by_generator, batches_of(data), steps_per_epoch = 5, epochs = 3,
+    validation_data = batches_of(data), validation_steps = 5
+  )
+  by_arrays <- parallel_model()
+  reference <- fit(
+    by_arrays, data$x, data$y, batch_size = 10, epochs = 3, shuffle = FALSE,
+    validation_data = list(data$x, data$y)
+  )
+  expect_equal(history$metrics$loss, reference$metrics$loss, tolerance = 1e-6) # float32
+  expect_equal(history$metrics$val_loss, reference$metrics$val_loss, tolerance = 1e-6)
+  expect_identical(weights_of(by_generator), weights_of(by_arrays))
+})
+
+test_that("the verbs of Keras 2 accept generators", {
+  data <- small_data()
+  parallel <- parallel_model()
+  history <- fit_generator(parallel, batches_of(data), 5, epochs = 2, validation_data = list(data$x, data$y))
+  expect_length(history$metrics$val_loss, 2)
+  by_arrays <- evaluate(parallel, data$x, data$y)$loss
+  expect_equal(evaluate_generator(parallel, batches_of(data), 5)$loss, by_arrays, tolerance = 1e-6) # float32
+  inputs <- batches_of(data)
+  expect_identical(predict_generator(parallel, function() inputs()[1], 5), predict(parallel, data$x))
+})
+
+test_that("a generator returns sample weights and is not called more often than needed", {
+  data <- small_data(20)
+  calls <- 0
+  weighted <- function() {
+    calls <<- calls + 1
+    list(data$x, data$y, rep(0, 20))
+  }
+  history <- fit(parallel_model(), weighted, steps_per_epoch = 2, epochs = 2)
+  expect_identical(history$metrics$loss, c(0, 0))
+  expect_identical(calls, 4)
+})
+
+test_that("Python generators and datasets are passed to Keras unchanged", {
+  data <- small_data()
+  dataset <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(data$x, array(data$y)))$batch(10L)
+  history <- fit_generator(parallel_model(), dataset, steps_per_epoch = 5, epochs = 1)
+  expect_length(history$metrics$loss, 1)
+})
+
+test_that("an error in a generator ends training with its message", {
+  expect_error(fit(parallel_model(), function() stop("no file"), steps_per_epoch = 2), "^no file$")
+})
+
+test_that("a generator without a number of steps, or without batches, is an error", {
+  data <- small_data()
+  expect_snapshot({
+    writeLines(error_text(fit(parallel_model(), batches_of(data))))
+    writeLines(error_text(fit(parallel_model(), batches_of(data, last = 0), steps_per_epoch = 2)))
+    writeLines(error_text(fit(parallel_model(), function() data$x, steps_per_epoch = 2)))
+  })
+})

@@ -1,0 +1,25 @@
+mock_tfruns <- function() {
+  shown <- new.env()
+  shown$view_run_metrics <- function(table) {
+    shown$tables <- list(table)
+    "viewer"
+  }
+  shown$update_run_metrics <- function(viewer, table) shown$tables <- c(shown$tables, list(table))
+  shown
+}
+
+test_that("the viewer gets the metrics after each epoch, with NA for future epochs", {
+  tfruns <- mock_tfruns()
+  viewer <- metrics_viewer(TRUE, 3, tfruns)
+  data <- small_data()
+  fit(parallel_model(), data$x, data$y, epochs = 3, callbacks = viewer)
+  expect_length(tfruns$tables, 3)
+  expect_identical(colSums(is.na(tfruns$tables[[1]])), c(loss = 2))
+  expect_identical(colSums(is.na(tfruns$tables[[3]])), c(loss = 0))
+})
+
+test_that("nothing is shown without tfruns, outside of RStudio, or if not requested", {
+  expect_identical(metrics_viewer(TRUE, 3, NULL), list())
+  expect_identical(metrics_viewer("auto", 3, mock_tfruns()), list())
+  expect_identical(metrics_viewer(FALSE, 3, mock_tfruns()), list())
+})
