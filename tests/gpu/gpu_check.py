@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = [  # those that name no device
     *(f"exactness/test_{name}.py" for name in ("exact_batches", "exact_losses", "exact_models", "exact_optimizers")),
     *("exactness/test_properties.py", "parallel/test_shared_weights.py", "replicas/test_state.py"),
-    *("replicas/test_sum_or_mean.py", "replicas/test_sync_batch_norm.py"),
+    *("replicas/test_added_losses.py", "replicas/test_sync_batch_norm.py"),
 ]
 NO_GPU = (
     "No GPU: TensorFlow sees none on this machine, so nothing was run and nothing is known about GPUs. On a machine "

@@ -1,5 +1,6 @@
 """`make gpu-check` and the tests on GPUs say plainly that there is no GPU, and run nothing on something else."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -28,3 +29,10 @@ def test_tests_asked_for_gpus_do_not_run_on_a_cpu(pytestconfig):
     assert done.returncode != 0
     assert "Expected a GPU, since MULTIGPU_DEVICES=gpu." in done.stdout + done.stderr
     assert "passed" not in done.stdout
+
+
+def test_the_tests_that_the_check_runs_are_there(pytestconfig, monkeypatch):
+    monkeypatch.syspath_prepend(pytestconfig.rootpath)
+    monkeypatch.syspath_prepend(pytestconfig.rootpath / "tests" / "gpu")
+    paths = importlib.import_module("gpu_check").TESTS
+    assert [path for path in paths if not (pytestconfig.rootpath / "tests" / path).exists()] == []
