@@ -1,6 +1,5 @@
 """README and the pages in `docs/`: their code runs, what they name is there, and their figures are measured."""
 
-import ast
 import importlib
 import json
 import os
@@ -221,15 +220,14 @@ def test_the_architecture_names_every_file_once(folder):
     assert sorted(named) == sorted(str(path.relative_to(folder.parent)) for path in files)
 
 
-def test_a_package_imports_only_those_above_it():
+def test_the_architecture_lists_the_packages_in_the_order_that_the_linter_holds():
     table = re.search(r"^\| package \| contents \|\n(.*?)\n\n", TEXTS["architecture.md"], re.MULTILINE | re.DOTALL)[1]
-    column = " ".join(line.split("|")[1] for line in table.splitlines())
-    floors = {name: floor for floor, name in enumerate(re.findall(r"`(\w+)(?:\.py)?`", column))}
-    for file in PACKAGE.rglob("*.py"):
-        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
-        for imported in [node.module.split(".")[1] for node in nodes if (node.module or "").startswith("multigpu.")]:
-            assert room == imported or room.startswith("__") or floors[imported] < floors[room], (file, imported)
+    listed = re.findall(r"`(\w+)(?:\.py)?`", " ".join(line.split("|")[1] for line in table.splitlines()))
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for layer in reversed(contracts[0]["layers"])]
+    order = {name: number for number, names in enumerate(layers) for name in names}
+    assert set(listed) == order.keys() - {"__main__"}
+    assert listed == sorted(listed, key=order.get)
 
 
 # Figures are measured -------------------------------------------------------------------------------------------------
