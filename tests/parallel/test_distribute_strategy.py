@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from equality import assert_same, assert_same_weights, dense_data, dense_net, make_twins
 
+import multigpu
 from multigpu import multi_gpu_model
 
 PATH = (
@@ -66,11 +67,12 @@ def test_a_template_made_inside_of_a_scope_is_refused_naming_its_weight(strategy
 
 def test_the_page_that_is_named_is_there_and_its_code_runs_with_the_numbers_of_one_device(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "migrate-from-mirrored-strategy.md").read_text()
-    code = page.split("```python\n")[2].split("```")[0]
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    (code,) = [block for block in blocks if "multi_gpu_model(" in block]
     monkeypatch.chdir(tmp_path)  # where it saves the model
     x, y = dense_data()
     one, _ = make_twins(dense_net)
-    scope = {"keras": keras, "make_model": dense_net, "x": x, "y": y, "weights": one.get_weights()}
+    scope = {"multigpu": multigpu, "make_model": dense_net, "x": x, "y": y, "weights": one.get_weights()}
     exec(code, scope)
     assert_same_weights_after_the_same_training(one, scope["parallel"], x, y)
 
