@@ -37,6 +37,7 @@ class SpreadCall:
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
         self._called_with: tuple[Batch, int | None] | None = None  # and how many rows that had
+        self._checked: set[tuple] = set()  # kinds of calls that were made op by op
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
@@ -73,8 +74,10 @@ class SpreadCall:
     def _spread(self, batch: Batch, eager: bool) -> Merged:
         parts, known = take_apart(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
+        new = {(batch.kind, self._fingerprint())} - self._checked if eager else set()
         with self.layer_named():
-            merged = spread(parts, batch, self._plan, eager, self._workers(batch))
+            merged = spread(parts, batch, self._plan, eager, bool(new), self._workers(batch))
+        self._checked |= new
         self.types = merged.types
         self._refuse_new_variables(known)
         return merged

@@ -19,6 +19,7 @@ from multigpu.run import Run
 from multigpu.send_reduce import send, send_once
 from multigpu.split_merge import Rows, count_rows, merge, share_rows, split
 from multigpu.state import weighted_mean
+from multigpu.trial_trace import check_by_trace
 
 
 class Merged(NamedTuple):
@@ -29,7 +30,9 @@ class Merged(NamedTuple):
     types: dict[int, Types]  # by id of the weight
 
 
-def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers | None = None) -> Merged:
+def spread(
+    parts: Parts, batch: Batch, plan: Plan, eager: bool, check: bool = False, workers: Workers | None = None
+) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
     Args:
@@ -37,6 +40,7 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers
         batch: the arguments of the call.
         plan: where to work.
         eager: whether to run the template op by op instead of tracing it.
+        check: whether to trace it nevertheless, to see what only a trace shows.
         workers: the machines that run their own batches at the same time.
     """
     notes = GradientNotes()
@@ -48,7 +52,10 @@ def spread(parts: Parts, batch: Batch, plan: Plan, eager: bool, workers: Workers
 
     alone = len(plan.devices) == 1 and not forward
     replica = Replica(parts, batch, alone, forward)
-    function = replica if eager else replica.trace([*map(read, parts.weights), *inputs[0]])
+    given = [*map(read, parts.weights), *inputs[0]]
+    if check and not alone:
+        check_by_trace(parts, batch, given)
+    function = replica if eager else replica.trace(given)
     types = {} if eager else replica.types  # unknown before the template was run
     parcels = parcels_of(parts.weights, types)
     buffers = send(parts.weights, parcels, plan.devices, notes, workers)
