@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.cluster.workers import Workers
-from multigpu.custom_gradient import custom_gradient
+from multigpu.custom_gradient import custom_gradient, dense
 from multigpu.gradient_notes import GradientNotes, inputs_reached
 from multigpu.parcels import Parcel, pack, unpack
 from multigpu.send_reduce import arrive
@@ -59,7 +59,7 @@ class Run:
             used = self._used(results)
             with tf.device(self.device):
                 gradients, of_tables = self._backward(
-                    taped.pop() if taped else None, arrived, used, [upstream[i] for i in used]
+                    taped.pop() if taped else None, arrived, used, [dense(upstream[i]) for i in used]
                 )
             return (gradients, [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
@@ -117,8 +117,8 @@ class Run:
         )
         num_weights = sum(len(parcel.members) for parcel in self.parcels)
         self._note(gradients[:num_weights], used, taped)
-        dense = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
-        packed = [*(pack(dense, parcel) for parcel in self.parcels), *gradients[num_weights:]]
+        in_buffers = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
+        packed = [*(pack(in_buffers, parcel) for parcel in self.parcels), *gradients[num_weights:]]
         kept = taped.sources[-2]
         reached = self._tables_reached(used)
         return packed, {

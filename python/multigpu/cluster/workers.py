@@ -13,7 +13,7 @@ from multigpu.cluster.collective import Group
 from multigpu.cluster.description import Cluster
 from multigpu.cluster.joint_step import Step
 from multigpu.cluster.rows import all_rows, gather
-from multigpu.custom_gradient import custom_gradient
+from multigpu.custom_gradient import custom_gradient, dense
 
 
 class Workers:
@@ -126,7 +126,7 @@ class Workers:
             rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
 
             def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:
-                mine = upstream[before : before + tf.shape(own)[0]]
+                mine = dense(upstream)[before : before + tf.shape(own)[0]]
                 return tf.math.divide_no_nan(mine, tf.cast(self._share(), mine.dtype))
 
             return rows, of_own_rows
