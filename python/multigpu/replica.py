@@ -17,6 +17,7 @@ from multigpu.parts import Parts
 from multigpu.rematerialized import computed_once
 from multigpu.replica_scope import ReplicaScope, inside_replica
 from multigpu.split_merge import count_rows, drop_standby, merge, take_rows
+from multigpu.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.state import Updates, is_combined
 from multigpu.whole_batch import WholeBatch, depending_on
 
@@ -53,6 +54,7 @@ class Replica:
         self._workers = workers
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
+        self._known: LayerCalls | None = None  # of the first slice
 
     def trace(self, inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
         """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
@@ -130,9 +132,12 @@ class Replica:
             if not is_combined(variable, self._parts.kept_by_keras) and of_rows(scope.value_now(variable))
         ]
         if not tf.executing_eagerly():
-            calls.find_alone()
+            find_alone(calls, slices)
+        elif self._known:
+            stand_alone_as(calls, self._known)
         elif losses or variables:
-            calls.find_alone_by([run([_first_rows(x, rows) for x in slices])[-1] for rows in (2, 3)])
+            find_alone_by(calls, slices, lambda rows: run([_first_rows(x, rows) for x in slices])[-1])
+            self._known = calls
         return WholeBatch(calls, losses, variables)
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from multigpu.batch import Batch
 from multigpu.cluster.workers import Workers
-from multigpu.layer_calls import LayerCall, LayerCalls, all_calls, own_calls, tensors_of
+from multigpu.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
 from multigpu.masks import mask_of, with_mask
 from multigpu.parts import Parts
 from multigpu.place_locate import locate, read
@@ -111,13 +111,13 @@ class _Replay(LayerCalls):
         """Numbers of the losses that were added again: as they are known, and now."""
         for known, made in self._made_again:
             if len(known.losses) != len(made.losses):
-                raise _other_calls(known.layer)
+                raise other_calls(known.layer)
             yield from zip(known.losses, made.losses, strict=True)
 
     def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
         known = next(self._to_come[-1], None)
         if known is None or known.layer is not made.layer:
-            raise _other_calls(made.layer)
+            raise other_calls(made.layer)
         if known.stands_alone:
             return self._merged(known.outputs)
         self._made_again.append((known, made))
@@ -186,11 +186,3 @@ def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
         yield tensor
         if mask_of(tensor) is not None:
             yield mask_of(tensor)
-
-
-def _other_calls(layer: keras.Layer) -> ValueError:
-    return ValueError(
-        "Expected a template that calls the same layers each time, so that a loss or a state can be computed once for "
-        f"the whole batch. Received: {layer.name!r}, called otherwise the second time. Let `call` depend on its "
-        "arguments alone, or give the variable `aggregation='mean'` or `'sum'`."
-    )
