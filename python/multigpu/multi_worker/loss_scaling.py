@@ -1,4 +1,4 @@
-"""Losses as on one device: divided by what counts in the joint batch, or computed of all of its rows.
+"""Losses as on one device: divided by what counts in the global batch, or computed of all of its rows.
 
 A worker's loss is weighed by its rows. That is exact for a mean over rows. A sum over rows must not be averaged, and a
 mean over what a mask or sample weights leave has to be weighed by that: such a loss is scaled beforehand. Of a function

@@ -1,4 +1,4 @@
-"""The parallel model of several workers: trained by all of them together, on joint batches, with joint logs."""
+"""The parallel model of several workers: trained by all of them together, on global batches, with aggregated logs."""
 
 import contextlib
 import functools
@@ -38,7 +38,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Keras' own `fit`, on joint batches. The chief alone prints and writes files."""
+        """Keras' own `fit`, on global batches. The chief alone prints and writes files."""
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
         with self._verb() as keep:
             check_fit_alike(self.template, arguments, self._cluster)
@@ -52,7 +52,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
 
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `evaluate`, on joint batches, with the logs of all workers."""
+        """Keras' own `evaluate`, on global batches, with the logs of all workers."""
         arguments = by_name(super().evaluate, args, kwargs)
         if arguments.get("_use_cached_eval_dataset"):  # within `fit`
             return super().evaluate(**arguments)

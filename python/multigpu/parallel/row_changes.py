@@ -9,12 +9,9 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.private_api.layers import sublayers
+from multigpu.replicas.row_mixing import WholeBatchError
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
-
-
-class WholeBatchError(ValueError):
-    """A layer needs its batch in one piece."""
 
 
 def name_layer(
