@@ -14,7 +14,7 @@ import tensorflow as tf
 # Keras has no public way to say this of what is read by parts.
 from keras.src.saving.serialization_lib import SafeModeScope
 
-from multigpu.files.allowed_objects import CodeInFile, only_allowed
+from multigpu.files.allowed_objects import CodeInFile, only_allowed, scope_of
 from multigpu.files.legacy_config import model_from_legacy_config
 from multigpu.files.listed_weights import listed_layers
 from multigpu.files.model_pairs import listed_group
@@ -82,7 +82,7 @@ def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: 
             )
 
     allowed = only_allowed(check_time) if safe_mode else contextlib.nullcontext()
-    with SafeModeScope(safe_mode), keras.saving.custom_object_scope(custom_objects or {}), allowed:
+    with SafeModeScope(safe_mode), scope_of(custom_objects), allowed:
         yield
 
 

@@ -9,6 +9,7 @@ import h5py
 import keras
 import numpy as np
 
+from multigpu.files.allowed_objects import scope_of
 from multigpu.files.listed_weights import assign, listed_names
 from multigpu.files.pointed_warning import warn
 
@@ -35,7 +36,7 @@ def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[s
     Raises:
         ValueError: a loss, metric or optimizer is not known here.
     """
-    with keras.saving.custom_object_scope(custom_objects or {}):
+    with scope_of(custom_objects):
         arguments = {name: training_config[name] for name in KEPT if training_config.get(name) is not None}
         arguments["optimizer"] = _optimizer(training_config["optimizer_config"])
         for name, module in (("loss", keras.losses), ("metrics", keras.metrics), ("weighted_metrics", keras.metrics)):
