@@ -130,6 +130,8 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
         wanted = [variable for variable in wanted if variable.name != "learning_rate"]
     arrays = [group.get(name) for name in names]
     shapes = [getattr(array, "shape", None) for array in arrays]
+    if len(shapes) > 0 and set(shapes) == {()} and np.all(np.asarray(arrays[0]) == 0):  # no steps: none made the rest
+        wanted = wanted[: len(shapes)]
     if shapes != [tuple(variable.shape) for variable in wanted]:
         warn(
             f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "
