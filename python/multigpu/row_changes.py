@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.batch import Batch
+from multigpu.replaced import replaced
 from multigpu.template import sublayers
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
@@ -79,15 +80,10 @@ class _Trace:
     def _watching(self, template: keras.Layer) -> Iterator[None]:
         layers = [template, *sublayers(template)]
         parts = {id(part): part for layer in layers for part in [layer, *getattr(layer, "operations", [])]}.values()
-        led = [part.__dict__.pop("call", None) for part in parts]
-        for part in parts:
-            part.__dict__["call"] = self._watched(part, part.call)  # not by assignment: Keras would track it
-        try:
+        with contextlib.ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(replaced(part, "call", self._watched(part, part.call)))
             yield
-        finally:
-            for part, call in zip(parts, led, strict=True):
-                part.__dict__.pop("call")
-                part.__dict__.update({"call": call} if call else {})
 
     def _watched(self, part: keras.Operation, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
