@@ -382,6 +382,16 @@ def test_it_is_named_when_the_model_is_made_where_shapes_tell(function):
         assert "Received: layer 'odd', whose output has shape" in refusal(model)
 
 
+def test_a_layer_is_named_whose_call_was_assigned_and_keeps_it():
+    odd = layers.Layer(name="odd")
+    odd.call = assigned = lambda y: keras.ops.reshape(y, (2, -1))
+    template = CallsOdd(odd)
+    template(np.ones((6, 4), "float32"))
+    with pytest.raises(ValueError, match=r"Received: layer 'odd', whose output has shape \(2, 12\)"):
+        multi_gpu_model(template, gpus=2)(np.ones((6, 4), "float32"))
+    assert odd.call is assigned
+
+
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
     parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
     with pytest.raises(ValueError, match="Dimensions must be equal") as error:

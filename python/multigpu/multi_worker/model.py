@@ -18,7 +18,7 @@ from multigpu.devices.plan import Plan
 from multigpu.multi_worker.callbacks import callbacks_of
 from multigpu.multi_worker.data_adapter import GlobalBatches, global_batches
 from multigpu.multi_worker.handshake import check_fit_alike
-from multigpu.multi_worker.loss_scaling import joint_divisors
+from multigpu.multi_worker.loss_scaling import scaled_losses
 from multigpu.multi_worker.metrics import aggregate_logs
 from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
 from multigpu.parallel.model import ParallelModel, by_name
@@ -99,7 +99,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
         agreed = self._consensus.of_step(part, step)
         make = functools.partial(self._with_step, agreed, step, part.data)
         workers = Workers(self._cluster, step, self.plan.devices, agreed.rows_here, agreed)
-        with joint_divisors(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
+        with scaled_losses(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 
     def _metrics_of_step(self) -> list[keras.Metric]:
