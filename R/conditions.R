@@ -21,7 +21,7 @@ clean_error <- function(e) {
 }
 
 clean_message <- function(message) {
-  message <- sub("^([A-Za-z_.]*(Error|Exception)): ", "", message)
+  message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
   sub("\\s+$", "", message)

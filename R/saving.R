@@ -92,6 +92,6 @@ save_if_wanted <- function(filepath, overwrite, save, ask = if (interactive()) r
 }
 
 as_custom_objects <- function(objects) {
-  as_object <- function(object, name) if (is.function(object)) as_tensor_function(object, name) else object
+  as_object <- function(object, name) if (is_r_function(object)) as_tensor_function(object, name) else object
   if (!is.null(objects)) Map(as_object, objects, names(objects))
 }

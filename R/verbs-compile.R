@@ -62,7 +62,7 @@ output_names <- function(object) {
 }
 
 as_loss <- function(loss) {
-  if (is.function(loss)) {
+  if (is_r_function(loss)) {
     return(as_tensor_function(loss, "loss"))
   }
   if (is.list(loss) || length(loss) > 1) lapply(as.list(loss), as_loss) else loss
@@ -72,7 +72,7 @@ as_metrics <- function(metrics, outputs) {
   if (is.null(metrics) || inherits(metrics, "python.builtin.object")) {
     return(metrics)
   }
-  metrics <- if (is.function(metrics)) list(metrics) else as.list(metrics)
+  metrics <- if (is_r_function(metrics)) list(metrics) else as.list(metrics)
   names <- names(metrics) %||% rep("", length(metrics))
   if (length(metrics) > 0 && all(names %in% outputs)) {
     return(lapply(metrics, as_metrics, outputs = NULL))
@@ -81,5 +81,10 @@ as_metrics <- function(metrics, outputs) {
 }
 
 as_metric <- function(metric, name) {
-  if (is.function(metric)) as_tensor_function(metric, name) else metric
+  if (is_r_function(metric)) as_tensor_function(metric, name) else metric
+}
+
+# What Python can call is a function to R too: a metric of Keras, a class. Python is handed these as they are.
+is_r_function <- function(x) {
+  is.function(x) && !is_of_python(x)
 }

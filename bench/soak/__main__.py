@@ -3,6 +3,7 @@
     python bench/soak --seed 3                                       # all of it
     python bench/soak --share 0.03                                   # a short one
     python bench/soak --seed 3 --only trainings --first 17 --count 1   # model 17 of seed 3 alone
+    python bench/soak --seed 3 --rows rows.jsonl                     # one that can be ended, and goes on when run again
 
 Two processes work side by side. One that dies, or hangs, is told as the failure of what it was at, and another goes on
 with what is next. `--write` writes what was found into `bench/results/soak.json` and `bench/results/RESULTS.md`.
@@ -34,8 +35,9 @@ CHUNKS = {"trainings": 50, "kills": 50, "mutated_files": 500, "memory": 1}  # ro
 def main() -> None:
     arguments = parsed()
     begin, found = time.perf_counter(), {name: [] for name in arguments.only}
+    known = Known(arguments.rows)
     with ThreadPoolExecutor(PROCESSES) as pool:
-        for name, rows in pool.map(lambda job: (job[0], list(run(*job, arguments))), jobs(arguments)):
+        for name, rows in pool.map(lambda job: (job[0], list(rows_of(*job, arguments, known))), jobs(arguments)):
             found[name] += rows
     seconds = time.perf_counter() - begin
     campaigns = {name: summary(name, rows) for name, rows in found.items()}
@@ -53,6 +55,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="rows of each campaign, in place of all")
     parser.add_argument("--share", type=float, default=1.0, help="of the rows, and of the long runs")
     parser.add_argument("--without", nargs="*", default=[], help="kinds of models or files to leave out")
+    parser.add_argument(
+        "--rows", type=Path, help="file with the rows of a run that was ended, which gets those to come"
+    )
     parser.add_argument("--write", action="store_true", help="write the figures into bench/results/RESULTS.md")
     return parser.parse_args()
 
@@ -68,6 +73,42 @@ def jobs(arguments: argparse.Namespace) -> list[tuple[str, int, int]]:
             (place / len(starts), (name, start, min(CHUNKS[name], end - start))) for place, start in enumerate(starts)
         ]
     return [job for _, job in sorted(of_campaigns)]
+
+
+class Known:
+    """The rows in a file, if there is one: one line of JSON each."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self._rows = {(campaign, row["number"]): row for campaign, row in map(json.loads, lines)}
+
+    def get(self, name: str, number: int) -> dict[str, Any] | None:
+        """A row that is known."""
+        return self._rows.get((name, number))
+
+    def add(self, name: str, row: dict[str, Any]) -> None:
+        """Writes a row down."""
+        if self._path:
+            with self._lock, self._path.open("a") as file:
+                file.write(json.dumps([name, row], ensure_ascii=False) + "\n")
+
+
+def rows_of(name: str, first: int, count: int, arguments: argparse.Namespace, known: Known) -> Iterator[dict[str, Any]]:
+    """The rows of one job: those that are known, and those that are run."""
+    number, end = first, first + count
+    while number < end:
+        row = known.get(name, number)
+        if row is not None:
+            yield row
+            number += 1
+            continue
+        unknown = next((n for n in range(number, end) if known.get(name, n) is not None), end)
+        for row in run(name, number, unknown - number, arguments):
+            known.add(name, row)
+            yield row
+        number = unknown
 
 
 def run(name: str, first: int, count: int, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

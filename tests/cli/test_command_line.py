@@ -26,6 +26,33 @@ def started(folder, *words):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
+HELP_AND_MISUSE = [
+    ([], 2),
+    (["--help"], 0),
+    *([[name, "--help"], 0] for name in COMMANDS),
+    (["walk"], 2),
+    (["run"], 2),
+    (["run", "not_there.py"], 2),
+    (["run", "--simulate", "0", "train.py"], 2),
+    (["launch", "--processes", "-1", "train.py"], 2),
+    (["launch", "train.py"], 2),
+    (["devices", "all"], 2),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), HELP_AND_MISUSE, ids=lambda x: " ".join(x) if isinstance(x, list) else None)
+def test_help_and_misuse_are_answered_without_tensorflow(words, code, tmp_path):
+    (tmp_path / "train.py").touch()
+    for package in ("tensorflow", "keras", "numpy"):
+        (tmp_path / f"{package}.py").write_text("raise AssertionError('imported')")
+    config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+    environment = {**os.environ, "TF_CONFIG": config, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "multigpu", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr if code == 0 else done.stdout) == (code, "")
+    assert (done.stdout or done.stderr).startswith("usage: ")
+
+
 @pytest.mark.parametrize("words", [[], *[[name] for name in COMMANDS]])
 def test_help_names_every_command_and_argument(words, capsys):
     with pytest.raises(SystemExit) as error:

@@ -1,9 +1,8 @@
 """What `gpus` means: one table of arguments and machines, and the full text of every refusal."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
+from endless import Endless
 
 from multigpu.cluster.config import Cluster
 from multigpu.devices.plan import Plan, make_plan
@@ -210,16 +209,6 @@ def test_a_huge_number_is_refused_at_once():
             f"Expected `gpus` to be at most 1,024 devices. Received: gpus={number!r}. Use `gpus=None` for all GPUs of "
             "this machine."
         )
-
-
-class Endless(Sequence):
-    """A list that does not end, whatever it says of itself."""
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return index
 
 
 def test_a_list_that_does_not_end_is_refused():

@@ -126,6 +126,10 @@ def root_of_the_mean(y, predicted):
     return ops.sqrt(ops.mean(ops.square(y - predicted)))
 
 
+def error_of_the_first_row(y, predicted):
+    return ops.mean(ops.square(ops.take(y, [0], axis=0) - ops.take(predicted, [0], axis=0)))
+
+
 def largest_error(y, predicted):
     return ops.max(ops.abs(y - predicted))
 
@@ -188,6 +192,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         added_losses.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)
     ),
     "functions that give one number": training(compile=compiled(lambda: root_of_the_mean, metrics=[largest_error])),
+    "functions that take one row": training(compile=compiled(lambda: error_of_the_first_row)),
     "a mean of some values, weighted": training(compile=compiled(lambda: error_above), sample_weight=WEIGHTS),
     "verbs of the class's own": training(Scaled, validation_split=0.3),
 }

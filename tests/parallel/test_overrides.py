@@ -17,6 +17,12 @@ Y = np.random.default_rng(1).normal(size=(ROWS, 1)).astype("float32")
 QUIET = {"verbose": 0}
 SYMBOLIC = keras.KerasTensor((None, 5))
 
+
+def read(*names):
+    """Uses of properties, by their names."""
+    return {name: lambda model, path, name=name: getattr(model, name) for name in names}
+
+
 # Everything public that `keras.Model` has, and a use of it. Traces are made once: `call` comes first.
 TABLE = {
     "call": lambda model, path: model(X),
@@ -38,12 +44,8 @@ TABLE = {
     "compute_metrics": lambda model, path: model.compute_metrics(X, Y, Y + 1),
     "get_metrics_result": lambda model, path: model.get_metrics_result(),
     "reset_metrics": lambda model, path: model.reset_metrics(),
-    "metrics": lambda model, path: model.metrics,
-    "metrics_names": lambda model, path: model.metrics_names,
-    "metrics_variables": lambda model, path: model.metrics_variables,
+    **read("metrics", "metrics_names", "metrics_variables", "compiled_metrics", "loss"),
     "compiled_loss": lambda model, path: model.compiled_loss(Y, Y + 1),
-    "compiled_metrics": lambda model, path: model.compiled_metrics,
-    "loss": lambda model, path: model.loss,
     "losses": lambda model, path: [model(X), model.losses][1],
     "add_loss": lambda model, path: model.add_loss(ops.ones(())),
     "stateless_compute_loss": lambda model, path: model.stateless_compute_loss(
@@ -55,19 +57,11 @@ TABLE = {
     "compute_mask": lambda model, path: model.compute_mask(X, None),
     "compute_output_shape": lambda model, path: model.compute_output_shape((None, 5)),
     "compute_output_spec": lambda model, path: model.compute_output_spec(SYMBOLIC),
-    "input": lambda model, path: model.input,
-    "output": lambda model, path: model.output,
-    "input_spec": lambda model, path: model.input_spec,
-    "supports_masking": lambda model, path: model.supports_masking,
+    **read("input", "output", "input_spec", "supports_masking"),
     "rematerialized_call": lambda model, path: model.rematerialized_call(ops.tanh, X)(X),
     # weights
-    "weights": lambda model, path: model.weights,
-    "variables": lambda model, path: model.variables,
-    "trainable": lambda model, path: model.trainable,
-    "trainable_weights": lambda model, path: model.trainable_weights,
-    "trainable_variables": lambda model, path: model.trainable_variables,
-    "non_trainable_weights": lambda model, path: model.non_trainable_weights,
-    "non_trainable_variables": lambda model, path: model.non_trainable_variables,
+    **read("weights", "variables", "trainable", "trainable_weights", "trainable_variables"),
+    **read("non_trainable_weights", "non_trainable_variables"),
     "get_weights": lambda model, path: model.get_weights(),
     "set_weights": lambda model, path: model.set_weights(model.get_weights()),
     "count_params": lambda model, path: model.count_params(),
@@ -77,18 +71,12 @@ TABLE = {
     "get_state_tree": lambda model, path: model.get_state_tree(),
     "set_state_tree": lambda model, path: model.set_state_tree(model.get_state_tree()),
     # parts and properties
+    **read("dtype", "compute_dtype", "input_dtype", "variable_dtype", "quantization_mode"),
+    **read("run_eagerly", "jit_compile", "distribute_strategy"),
     "layers": lambda model, path: [layer.name for layer in model.layers],
     "get_layer": lambda model, path: model.get_layer(index=0).name,
     "path": lambda model, path: type(model.path).__name__,
-    "dtype": lambda model, path: model.dtype,
     "dtype_policy": lambda model, path: model.dtype_policy.name,
-    "compute_dtype": lambda model, path: model.compute_dtype,
-    "input_dtype": lambda model, path: model.input_dtype,
-    "variable_dtype": lambda model, path: model.variable_dtype,
-    "quantization_mode": lambda model, path: model.quantization_mode,
-    "run_eagerly": lambda model, path: model.run_eagerly,
-    "jit_compile": lambda model, path: model.jit_compile,
-    "distribute_strategy": lambda model, path: model.distribute_strategy,
     "distribute_reduction_method": lambda model, path: setattr(model, "distribute_reduction_method", "auto"),
     # made, described and kept
     "compile": lambda model, path: model.compile("sgd", "mse", metrics=["mae"], jit_compile=False),

@@ -144,7 +144,7 @@ def test_scripts_that_fall_back_to_the_template_keep_working(gpus):
     assert parallel is model
 
 
-# Inputs and state that belong to a whole batch ----------------------------------------------------------------------
+# Inputs and state that belong to a global batch ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fixed", [{"batch_shape": (6, 4)}, {"shape": (4,), "batch_size": 6}])
@@ -215,7 +215,7 @@ def test_a_sequential_whose_layers_know_the_rows_of_one_batch_is_refused():
 def stateful(name):
     return (
         f"Expected layers that keep nothing between batches. Received: the stateful layer {name!r}, whose state has "
-        "one row per row of a whole batch. Use `stateful=False`, or train the template on one device."
+        "one row per row of a global batch. Use `stateful=False`, or train the template on one device."
     )
 
 
@@ -382,6 +382,16 @@ def test_it_is_named_when_the_model_is_made_where_shapes_tell(function):
         assert "Received: layer 'odd', whose output has shape" in refusal(model)
 
 
+def test_a_layer_is_named_whose_call_was_assigned_and_keeps_it():
+    odd = layers.Layer(name="odd")
+    odd.call = assigned = lambda y: keras.ops.reshape(y, (2, -1))
+    template = CallsOdd(odd)
+    template(np.ones((6, 4), "float32"))
+    with pytest.raises(ValueError, match=r"Received: layer 'odd', whose output has shape \(2, 12\)"):
+        multi_gpu_model(template, gpus=2)(np.ones((6, 4), "float32"))
+    assert odd.call is assigned
+
+
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
     parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
     with pytest.raises(ValueError, match="Dimensions must be equal") as error:
@@ -453,7 +463,7 @@ def test_an_output_of_all_pairs_of_rows_is_refused():
     assert refusal(model) == (
         "Expected outputs whose rows do not depend on how many there are. Received: output "
         f"{model.output_names[0]!r} with shape (None, None), which for 2 rows is (2, 2) and for 3 rows (3, 3). "
-        "Return values of single rows, and compare rows in a loss function, which sees the whole batch."
+        "Return values of single rows, and compare rows in a loss function, which sees the global batch."
     )
 
 
@@ -472,7 +482,7 @@ def test_a_function_that_makes_one_value_of_all_rows_is_refused_by_name(name):
         assert refusal(template) == (
             "Expected functions that take the rows of a batch one by one, so that slices of it can be run and merged. "
             f"Received: {name!r}, whose output has shape {shape} for an input of shape (None, 3). Keep the batch axis, "
-            "or compare rows in a loss function, which sees the whole batch."
+            "or compare rows in a loss function, which sees the global batch."
         )
 
 

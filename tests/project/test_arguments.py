@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import signal
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from endless import Endless
 from equality import dense_model, random_rows
 
 import multigpu
@@ -36,16 +36,6 @@ class NoPath(os.PathLike):
 
     def __fspath__(self):
         raise RuntimeError
-
-
-class Endless(Sequence):
-    """A list that does not end, whatever it says of itself."""
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return index
 
 
 def in_itself():

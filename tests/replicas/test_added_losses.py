@@ -156,6 +156,33 @@ def test_a_layer_that_calls_other_layers_each_time_is_refused_by_name():
         parallel.fit(X, X, verbose=0)
 
 
+class ChoosesByRows(keras.layers.Layer):
+    """Calls one of two layers, as the numbers of its rows are."""
+
+    def __init__(self):
+        super().__init__()
+        self.either = [keras.layers.Dense(3, name="below"), keras.layers.Dense(3, name="above")]
+
+    def build(self, shape):
+        for layer in self.either:
+            layer.build(shape)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x):
+        return self.either[int(float(ops.sum(x)) > 0)](x)
+
+
+def test_a_layer_that_calls_other_layers_for_each_slice_is_refused_by_name():
+    inputs = keras.Input((3,))
+    parallel = multi_gpu_model(keras.Model(inputs, Adds(sum_of_squares)(ChoosesByRows()(inputs))), gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=True)
+    rows = np.repeat(np.array([[1.0], [-1.0]], "float32"), [3, 3], axis=0) * np.ones((1, 3), "float32")
+    with pytest.raises(ValueError, match=r"Expected .* the same layers each time.* Received: 'below'"):
+        parallel.train_on_batch(rows, rows)
+
+
 def test_what_only_predicts_adds_losses_too():
     template = in_the_template()
     parallel = multi_gpu_model(template, gpus=3)

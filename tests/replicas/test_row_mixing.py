@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from equality import assert_same_training, mean_squared, random_ids, random_rows
+import tensorflow as tf
+from equality import assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
@@ -24,13 +25,14 @@ class Recommends(keras.Model):
         return ops.sigmoid(products + self.bias(ids[:, 0]))
 
 
+@pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize("verb", ["predict", "fit", "__call__"])
-def test_a_model_that_adds_one_number_of_all_rows_is_refused(verb):
+def test_a_model_that_adds_one_number_of_all_rows_is_refused(verb, run_eagerly):
     ids = random_ids(8, 2, below=9)
     template = Recommends()
     template(ids)
     parallel = multi_gpu_model(template, gpus=2)
-    parallel.compile(**mean_squared())
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
     with pytest.raises(
         ValueError, match=r"Expected layers that take .* Received: layer 'recommends', whose .* shape \(\)"
     ):
@@ -50,11 +52,11 @@ class Covariance(layers.Layer):
         layers.Dense(3, activation=lambda x: x - ops.mean(x, axis=0), name="mixes"),
     ],
 )
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_it_is_the_layer_that_is_named(layer, jit_compile):
+@pytest.mark.parametrize("way", [{"jit_compile": False}, {"jit_compile": True}, {"run_eagerly": True}], ids=str)
+def test_it_is_the_layer_that_is_named(layer, way):
     template = keras.Sequential([keras.Input((3,)), layers.Dense(3), layer, layers.Dense(2)])
     parallel = multi_gpu_model(template, gpus=2)
-    parallel.compile(**mean_squared(), jit_compile=jit_compile)
+    parallel.compile(**mean_squared(), **way)
     with pytest.raises(
         ValueError, match=r"Expected layers .* Received: layer 'mixes', whose \w+ makes numbers of shape "
     ):
@@ -75,10 +77,11 @@ class Normalizes(layers.Layer):
         return x - mean
 
 
-def test_a_normalization_of_ones_own_trains_and_predicts():
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_normalization_of_ones_own_trains_and_predicts(run_eagerly):
     template = keras.Sequential([keras.Input((3,)), Normalizes(), layers.BatchNormalization(), layers.Dense(2)])
     parallel = multi_gpu_model(template, gpus=2)
-    parallel.compile(**mean_squared())
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
     parallel.fit(X, Y, verbose=0)
     np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), rtol=1e-5)
 
@@ -92,9 +95,136 @@ class Harmless(layers.Layer):
         return ops.cond(ops.any(x > 10), lambda: 2 * x / width, lambda: x / width)
 
 
-def test_other_numbers_of_all_rows_are_taken():
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_other_numbers_of_all_rows_are_taken(run_eagerly):
     def build():
         inputs = keras.Input((None, 3))
         return keras.Model(inputs, layers.Dense(2)(layers.LSTM(3)(layers.Masking()(Harmless()(inputs)))))
 
-    assert_same_training(build, random_rows(21, 4, 3), random_rows(21, 2), compile=mean_squared, gpus=3)
+    x, y = random_rows(21, 4, 3), random_rows(21, 2)
+    assert_same_training(build, x, y, compile=lambda: {**mean_squared(), "run_eagerly": run_eagerly}, gpus=3)
+
+
+# Op by op, a trace that is never run shows it -------------------------------------------------------------------------
+
+
+def in_a_model(layer):
+    return keras.Sequential([keras.Input((3,)), layers.Dense(3), layer, layers.Dense(2)])
+
+
+def eagerly():
+    return {**mean_squared(), "run_eagerly": True}
+
+
+def test_functions_that_are_run_eagerly_are_looked_at_too():
+    parallel = multi_gpu_model(in_a_model(Covariance()), gpus=2)
+    parallel.compile(**mean_squared())
+    tf.config.run_functions_eagerly(True)
+    try:
+        with pytest.raises(ValueError, match="Received: layer 'covariance', whose MatMul makes numbers"):
+            parallel.train_on_batch(X, Y)
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def test_a_refusal_comes_each_time_and_before_anything_is_trained():
+    template = in_a_model(Covariance())
+    before = template.get_weights()
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**eagerly())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Expected layers that take the rows"):
+            parallel.train_on_batch(X, Y)
+    assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
+
+
+class MixesIfAsked(layers.Layer):
+    def call(self, x, how="apart"):
+        return x / ops.sum(x) if how == "mixed" else x
+
+
+class PassesOn(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = MixesIfAsked(name="asked"), layers.Dense(2)
+
+    def call(self, x, how="apart"):
+        return self.head(self.inner(x, how=how))
+
+
+def test_each_kind_of_call_is_looked_at():
+    template = PassesOn()
+    template(X)
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**eagerly())
+    np.testing.assert_allclose(parallel(X), template(X), rtol=1e-5)
+    with pytest.raises(ValueError, match="Received: layer 'asked'"):
+        parallel(X, how="mixed")
+
+
+class CountsTraces(layers.Layer):
+    traces = 0
+
+    def call(self, x):
+        type(self).traces += not tf.executing_eagerly()
+        return x
+
+
+def test_a_kind_of_call_is_looked_at_once(monkeypatch):
+    parallel = multi_gpu_model(in_a_model(CountsTraces()), gpus=2)
+    parallel.compile(**eagerly())
+    monkeypatch.setattr(CountsTraces, "traces", 0)
+    parallel.fit(X, Y, batch_size=3, epochs=2, verbose=0)
+    assert CountsTraces.traces == 1
+    parallel.predict(X, batch_size=3, verbose=0)
+    assert CountsTraces.traces == 2
+    parallel.layers[0].trainable = False
+    parallel.fit(X, Y, verbose=0)
+    assert CountsTraces.traces == 3
+
+
+class NeedsNumbers(layers.Layer):
+    """Cannot be traced: goes by numbers of single rows."""
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x):
+        return ops.stack([row if float(ops.sum(row)) > 0 else 2 * row for row in x])
+
+
+def test_a_template_that_cannot_be_traced_trains_op_by_op():
+    assert_same_training(lambda: in_a_model(NeedsNumbers()), X, Y, batch_size=3, compile=eagerly, gpus=2)
+
+
+class Keeps(layers.Layer):
+    """Keeps tensors for later: one that it makes once, and what it was given last."""
+
+    once = last = None
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x):
+        if self.once is None:
+            self.once = ops.arange(3, dtype="float32")
+        self.last = x * self.once
+        return self.last
+
+
+def test_a_layer_keeps_no_tensor_of_a_trace():
+    layer = Keeps()
+    template = in_a_model(layer)
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**eagerly())
+    outputs = parallel(X)
+    np.testing.assert_array_equal(layer.once, [0, 1, 2])
+    np.testing.assert_allclose(template.layers[-1](layer.last), outputs[4:], rtol=1e-5)
+
+
+def test_nor_does_one_whose_trace_fails():
+    layer = Keeps()
+    parallel = multi_gpu_model(keras.Sequential([keras.Input((3,)), layer, NeedsNumbers()]), gpus=2)
+    parallel.compile(**eagerly())
+    parallel(X)
+    np.testing.assert_array_equal(layer.once, [0, 1, 2])

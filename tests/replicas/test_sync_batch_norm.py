@@ -1,4 +1,4 @@
-"""BatchNormalization(synchronized=True) has the statistics of the whole batch, so such networks are exact too."""
+"""BatchNormalization(synchronized=True) has the statistics of the global batch, so such networks are exact too."""
 
 import keras
 import numpy as np

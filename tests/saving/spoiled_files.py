@@ -85,7 +85,7 @@ def spoil(folder, seed: int):
 
 def refused(read, seed: int) -> bool:
     """Whether a file is refused, with a named error and in time."""
-    began, answer = (time.monotonic(), time.process_time()), ""
+    began, answer = time.process_time(), ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -93,8 +93,7 @@ def refused(read, seed: int) -> bool:
         except (ValueError, OSError) as error:
             answer = str(error)
     assert not answer or answer.startswith("Expected"), (seed, answer)
-    assert time.process_time() - began[1] < SECONDS, seed
-    assert time.monotonic() - began[0] < 4 * SECONDS, seed  # the machine may have other things to do
+    assert time.process_time() - began < SECONDS, seed  # those of the process that reads have a limit of their own
     return bool(answer)
 
 

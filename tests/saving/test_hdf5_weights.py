@@ -1,6 +1,7 @@
 """Weights in HDF5 files: any name, any model of the same structure, and nothing changed if they do not fit."""
 
 import inspect
+import json
 from pathlib import Path
 
 import h5py
@@ -229,6 +230,31 @@ def test_a_loss_of_ones_own_is_passed_or_asked_for(tmp_path):
     with pytest.raises(ValueError, match=r"Expected a model that can be compiled as it was.*own_loss.*`compile=False`"):
         load_model_hdf5(tmp_path / "m.h5")
     assert not load_model_hdf5(tmp_path / "m.h5", compile=False).compiled
+
+
+def test_a_model_that_was_compiled_and_not_trained_yet_loads_without_a_warning(tmp_path):
+    """And trains on as it does itself: warnings are errors here."""
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    model.compile(optimizer=keras.optimizers.Adam(0.25), loss="mse")
+    save_model_hdf5(model, tmp_path / "m.h5")
+    again = load_model_hdf5(tmp_path / "m.h5")
+    for each in (model, again):
+        each.fit(np.ones((4, 3)), np.zeros((4, 2)), epochs=2, verbose=0)
+    assert_weights(again, model.get_weights())
+
+
+def test_state_of_an_optimizer_that_has_stepped_is_not_taken_in_part(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    model.compile(optimizer="sgd", loss="mse")
+    model.fit(np.ones((4, 3)), np.zeros((4, 2)), verbose=0)
+    save_model_hdf5(model, tmp_path / "m.h5")
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        config = json.loads(file.attrs["training_config"])
+        config["optimizer_config"]["config"]["momentum"] = 0.9
+        file.attrs["training_config"] = json.dumps(config)
+    with pytest.warns(UserWarning, match="4 variables of the shapes that SGD has. Received 2 of other shapes"):
+        again = load_model_hdf5(tmp_path / "m.h5")
+    assert again.optimizer.iterations == 0
 
 
 def test_how_the_model_was_compiled_comes_back_in_full(tmp_path):

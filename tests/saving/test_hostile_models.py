@@ -227,6 +227,23 @@ def test_good_models_with_parts_of_all_kinds_load(forked, tmp_path):
         load_model_hdf5(tmp_path / "m.h5")
 
 
+@pytest.mark.parametrize("safe_mode", [True, False])
+def test_a_scope_around_the_call_passes_objects_too(forked, safe_mode, tmp_path):
+    model, objects = many_parts(), {"own_loss": own_loss, "own_activation": own_activation}
+    model.optimizer.build(model.trainable_variables)
+    save_model_hdf5(model, tmp_path / "m.h5")
+    with keras.saving.custom_object_scope(objects):
+        alone = load_model_hdf5(tmp_path / "m.h5", safe_mode=safe_mode)
+    with keras.saving.custom_object_scope({"own_loss": own_loss}):
+        beside = load_model_hdf5(tmp_path / "m.h5", {"own_activation": own_activation}, safe_mode=safe_mode)
+        assert keras.saving.get_registered_object("own_loss") is own_loss
+        assert keras.saving.get_registered_object("own_activation") is None
+    x = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
+    for again in (alone, beside):
+        np.testing.assert_array_equal(again(x)[0], model(x)[0])
+        assert again.loss["b"] is own_loss
+
+
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 

@@ -180,7 +180,7 @@ def test_folders_devices_and_missing_files_are_refused_in_words(tmp_path):
         with pytest.raises(UntrustedFileError, match="which is no regular file"):
             load_model_hdf5(path)
     for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(dense_net(), path)):
-        with pytest.raises(FileNotFoundError, match="Received one where no file is"):
+        with pytest.raises(FileNotFoundError, match="Received one that does not exist"):
             read(tmp_path / "missing.h5")
 
 

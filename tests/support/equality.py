@@ -88,7 +88,7 @@ def assert_same_numbers(actual: Numbers, expected: Numbers, **tolerance: float) 
 
 def count_rows(x: Any) -> int:
     """Rows of the arrays of one `fit`."""
-    return len(keras.tree.flatten(x)[0])
+    return keras.tree.flatten(x)[0].shape[0]
 
 
 def _values(variables: list[keras.Variable]) -> dict[str, np.ndarray]:

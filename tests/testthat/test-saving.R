@@ -31,6 +31,24 @@ test_that("an R loss is a custom object when the model is loaded", {
   expect_equal(evaluate(loaded, small_data()$x, small_data()$y), evaluate(model, small_data()$x, small_data()$y))
 })
 
+test_that("a class of Python is a custom object when the model is loaded", {
+  python <- reticulate::py_run_string(
+    "import keras\nclass Doubled(keras.layers.Dense):\n    def call(self, x): return 2 * super().call(x)",
+    local = TRUE
+  )
+  model <- keras_model_sequential(list(keras$Input(list(4L)), python$Doubled(1L)))
+  file <- h5()
+  save_model_hdf5(model, file)
+  loaded <- load_model_hdf5(file, custom_objects = list(Doubled = python$Doubled))
+  expect_identical(predict(loaded, small_data()$x), predict(model, small_data()$x))
+})
+
+test_that("a file of another kind is refused without the name of a class", {
+  file <- h5()
+  writeLines("no model", file)
+  expect_match(error_text(load_model_hdf5(file)), "^Expected an HDF5 file")
+})
+
 test_that("a file is replaced only if requested", {
   model <- small_model()
   file <- h5()

@@ -18,6 +18,22 @@ test_that("a metric in R has its name and value", {
   expect_equal(measured$largest, max(abs(predict(parallel, data$x)[, 1] - data$y)), tolerance = 1e-6) # float32
 })
 
+test_that("losses and metrics that are objects of Keras are used as they are, with their state", {
+  data <- small_data()
+  train <- function(model, configure) {
+    configure(model, keras$losses$Huber(), list(keras$metrics$RootMeanSquaredError()))
+    keras$utils$set_random_seed(0L)
+    history <- fit(model, data$x, data$y, epochs = 2, batch_size = 16, sample_weight = seq(0, 1, length.out = 50))
+    as.data.frame(history)
+  }
+  by_r <- function(model, loss, metrics) compile(model, "sgd", loss, metrics)
+  by_python <- function(model, loss, metrics) model$compile("sgd", loss, metrics = metrics)
+  expected <- train(small_model(), by_python)
+  expect_setequal(expected$metric, c("loss", "root_mean_squared_error"))
+  expect_equal(train(small_model(), by_r), expected)
+  expect_equal(train(multi_gpu_model(small_model(), 4), by_r), expected, tolerance = 1e-6) # float32
+})
+
 test_that("an error in an R loss has its message", {
   parallel <- compile(multi_gpu_model(small_model(), 4), "sgd", function(y_true, y_pred) stop("no such loss"))
   expect_error(fit(parallel, small_data()$x, small_data()$y), "no such loss")

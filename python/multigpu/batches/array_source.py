@@ -30,7 +30,7 @@ def batches(
         y: targets, or None.
         sample_weight: weights, or None.
         batch_size: rows of a batch; the last one may have fewer.
-        shuffle: as in Keras: False, True (rows are dealt anew in each epoch), or `"batch"` (within batches).
+        shuffle: as in Keras: False, True (rows are shuffled again in each epoch), or `"batch"` (within batches).
         own: of a batch's indices, those that this worker takes, and what is to be told with them.
 
     Returns:

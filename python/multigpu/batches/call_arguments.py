@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from multigpu.private_api.masks import mask_of, with_mask
 
+PLAIN = (bool, int, float, str, type(None))  # arguments by whose values a call may go
+
 
 class CallArguments:
     """The arguments of a call, as a flat list of tensors with rows, and the way back for any slice of them.
@@ -43,6 +45,14 @@ class CallArguments:
     def known_rows(self) -> int | None:
         """How many rows the batch has, None while that is open."""
         return self.tensors[0].shape[0]
+
+    @property
+    def kind(self) -> str:
+        """The arguments with types in the places of tensors: what a trace for any number of rows depends on."""
+        flat = [leaf if isinstance(leaf, PLAIN) else type(leaf).__name__ for leaf in self._flat]
+        for position, spec in zip(self._with_rows, self._types, strict=False):
+            flat[position] = spec
+        return repr((keras.tree.pack_sequence_as(self._structure, flat), self._masked))
 
     def types(self, rows: int) -> list[tf.TypeSpec]:
         """Types of the tensors of a batch like this, with so many rows."""

@@ -8,7 +8,7 @@ from multigpu.cli import devices, launch, run
 # name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
 COMMANDS = {"run": run, "launch": launch, "devices": devices}
 DESCRIPTION = "Train Keras models on several GPUs."
-EPILOG = "`python -m multigpu COMMAND --help` tells more of a command. In Python: `help(multigpu.multi_gpu_model)`."
+EPILOG = "`python -m multigpu COMMAND --help` reports details. In Python: `help(multigpu.multi_gpu_model)`."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from multigpu.cluster.config import Cluster
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.cluster.rendezvous import barrier_sum
 from multigpu.cluster.sparse_rows import all_rows, gather
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.gradients import custom_gradient, dense
 
 
 class Step(NamedTuple):
@@ -23,7 +23,7 @@ class Step(NamedTuple):
     Attributes:
         joint: whether all workers make it together.
         counts: (), int32, 1 if this worker's rows count.
-        rows: (), float32, rows of the joint batch, or None where nobody has counted them yet.
+        rows: (), float32, rows of the global batch, or None where nobody has counted them yet.
         rows_here: (), float32, those of this worker.
     """
 
@@ -71,12 +71,12 @@ class Workers(OneWorker):
         return self if self._joint else OneWorker(self._devices, self.first_replica)
 
     def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The gradient of the joint batch, from those of the workers' batches, on the device that owns the weights."""
+        """The gradient of the global batch, from those of the workers' batches, on the device that owns the weights."""
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
 
     def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
-        """The rows of a table's gradient, of the joint batch; a dense gradient as any other."""
+        """The rows of a table's gradient, of the global batch; a dense gradient as any other."""
         if not isinstance(x, tf.IndexedSlices):
             return self.gradient(x, owner, label)
         with tf.device(owner):
@@ -100,8 +100,8 @@ class Workers(OneWorker):
     def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum over all replicas of all workers, which run the same trace.
 
-        Its gradient is such a sum as well, of gradients of the joint loss. A worker has those of its own loss, and what
-        it is given back will be weighed like them.
+        Its gradient is such a sum as well, of gradients of the loss of the global batch. A worker has those of its own
+        loss, and what it is given back will be weighed like them.
         """
 
         @custom_gradient
@@ -140,7 +140,7 @@ class Workers(OneWorker):
             rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
 
             def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:
-                mine = upstream[before : before + tf.shape(own)[0]]
+                mine = dense(upstream)[before : before + tf.shape(own)[0]]
                 return tf.math.divide_no_nan(mine, tf.cast(self._share(), mine.dtype))
 
             return rows, of_own_rows
@@ -148,7 +148,7 @@ class Workers(OneWorker):
         return gathered(x[: tf.shape(x)[0] * self.counted])
 
     def total_rows(self) -> tf.Tensor:
-        """Rows of the joint batch, a scalar float32. Asked for once in each function that is traced."""
+        """Rows of the global batch, a scalar float32. Asked for once in each function that is traced."""
         if self._rows_of_step is not None:
             return self._rows_of_step
         graphs = list(_graphs_around())

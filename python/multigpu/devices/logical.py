@@ -20,7 +20,7 @@ def available_gpus() -> list[str]:
 
     These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
     the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start
-    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` tells more of them.
+    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` reports details.
 
     Returns:
         A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the

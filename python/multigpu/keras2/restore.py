@@ -22,11 +22,12 @@ PARTS = (
 def restore_old_names() -> None:
     """Makes scripts for Keras 2.0.9 to 2.3 run on Keras 3: old import paths, names and arguments work again.
 
-    `keras.utils.multi_gpu_model` and its twins in `keras.utils.training_utils`, `keras.utils.multi_gpu_utils`,
+    `keras.utils.multi_gpu_model` and its aliases in `keras.utils.training_utils`, `keras.utils.multi_gpu_utils`,
     `tensorflow.keras.utils` and `tensorflow.python.keras.utils` are `multigpu.multi_gpu_model`. So are the modules
-    where Keras 2 had its layers, `fit_generator()` and its kin, `lr` and `decay` of optimizers, `acc` in the history,
-    files of any name in HDF5, and the names of TensorFlow 1 that such scripts use; `docs/migrate-from-keras2.md` lists
-    them. What has no successor of the same meaning raises an error that names the modern way.
+    where Keras 2 had its layers, `fit_generator()` and related functions, `lr` and `decay` of optimizers, `acc` in the
+    history, files of any name in HDF5, and the names of TensorFlow 1 that such scripts use;
+    `docs/migrate-from-keras2.md` lists them. What has no successor of the same meaning raises an error that names the
+    modern way.
 
     Call it once, before the script's imports of Keras, or run a script as it is with `python -m multigpu run
     script.py`. Importing `multigpu` changes nothing. It changes Keras for the whole process and cannot be undone;

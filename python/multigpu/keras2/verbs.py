@@ -1,4 +1,4 @@
-"""`fit_generator()` and its kin, and other verbs of models that ended with Keras 2."""
+"""`fit_generator()` and related functions, and other verbs of models that ended with Keras 2."""
 
 import functools
 import math

@@ -16,7 +16,7 @@ READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "Ar
 
 
 def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
-    """This worker's parts of the joint batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
+    """This worker's parts of the global batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == OFF:
         return dataset.map(as_part(dataset))
@@ -44,7 +44,7 @@ def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
 
 
 def own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
-    """What makes this worker's part of a joint batch of the dataset."""
+    """What makes this worker's part of a global batch of the dataset."""
 
     def own(*batch: Any) -> Part:
         data = _structure(dataset, batch)

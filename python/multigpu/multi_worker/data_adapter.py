@@ -1,4 +1,4 @@
-"""Joint batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
+"""Global batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +20,10 @@ INFINITE = tf.data.INFINITE_CARDINALITY
 
 
 class GlobalBatches(DataAdapter):
-    """What Keras takes for data: this worker's parts of the joint batches.
+    """What Keras takes for data: this worker's parts of the global batches.
 
     Attributes:
-        num_batches: how many joint batches there are, or None where that is found out in the end.
+        num_batches: how many global batches there are, or None where that is found out in the end.
     """
 
     num_batches: int | None = None
@@ -52,10 +52,10 @@ class GlobalBatches(DataAdapter):
 
 
 def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[ArrayOwner], None]) -> GlobalBatches:
-    """The data of one of Keras' verbs as this worker's parts of joint batches.
+    """The data of one of Keras' verbs as this worker's parts of global batches.
 
     Arrays, which every worker has whole, and datasets are cut; what else there is (generators, `keras.utils.PyDataset`,
-    loaders, datasets with the auto-shard policy OFF) is this worker's alone, and its batch one part of the joint batch.
+    loaders, datasets with the auto-shard policy OFF) is this worker's alone, its batch one part of the global batch.
 
     Args:
         arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
@@ -98,7 +98,7 @@ def _of_arrays(
     cluster: Cluster,
     keep: Callable[[ArrayOwner], None],
 ) -> GlobalBatches:
-    """Rows of arrays that all workers have, dealt alike by all."""
+    """Rows of arrays that all workers have, assigned in the same way by all."""
     rows = len(keras.tree.flatten(x)[0])
     size = batch_size or (-(-rows // steps) if steps else 32)
     told = all_gather_numbers([rows, size], cluster)

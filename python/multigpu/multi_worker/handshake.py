@@ -1,4 +1,4 @@
-"""The roll call: before a model is trained, all workers say what they have, and begin with the chief's values."""
+"""The handshake: workers compare versions, models and settings, and begin with the values of the chief."""
 
 import json
 import random
@@ -90,7 +90,7 @@ def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> Non
 
 
 def _broadcast_seed(cluster: Cluster) -> None:
-    """Without a seed of the chief's, one is drawn: rows of arrays have to be dealt alike everywhere."""
+    """Without a seed of the chief's, one is drawn: rows of arrays have to be assigned in the same way everywhere."""
     seed, _ = tf.compat.v1.get_seed(0)
     mine = -1 if seed == UNSET_SEED else seed
     chiefs = int(all_gather_numbers([mine], cluster)[0, 0])

@@ -1,4 +1,4 @@
-"""Losses as on one device: divided by what counts in the joint batch, or computed of all of its rows.
+"""Losses as on one device: divided by what counts in the global batch, or computed of all of its rows.
 
 A worker's loss is weighed by its rows. That is exact for a mean over rows. A sum over rows must not be averaged, and a
 mean over what a mask or sample weights leave has to be weighed by that: such a loss is scaled beforehand. Of a function
@@ -21,7 +21,7 @@ MEANS = ("sum_over_batch_size", "mean")
 
 
 @contextlib.contextmanager
-def joint_divisors(
+def scaled_losses(
     step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]
 ) -> Iterator[None]:
     """While it lasts, Keras' losses give values whose mean over workers, weighted by rows, is that of one device.
@@ -31,24 +31,60 @@ def joint_divisors(
         summed: sums a scalar over workers.
         all_rows: gathers the rows of all workers.
     """
-    plain, plain_update = keras.losses.Loss.__call__, keras.metrics.Mean.update_state
-    plain_wrapper = keras.metrics.MeanMetricWrapper.update_state
-    depth = 0
-    asked: list[keras.Metric] = []
+    scaling = _LossScaling(step, summed, all_rows)
+    # those of the classes, because Keras makes the objects; there is no seam between a loss and its divisor
+    with (
+        replaced(keras.losses.Loss, "__call__", _method(scaling.of_loss)),
+        replaced(keras.metrics.Mean, "update_state", _method(scaling.of_mean)),
+        replaced(keras.metrics.MeanMetricWrapper, "update_state", _method(scaling.of_function)),
+    ):
+        yield
 
-    def scaled(loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        nonlocal depth
-        depth += 1
+
+class _LossScaling:
+    """What stands in the place of methods of Keras' losses and metrics, in one step of all workers."""
+
+    def __init__(
+        self, step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]
+    ) -> None:
+        self._step, self._summed, self._all_rows = step, summed, all_rows
+        self._plain_loss = keras.losses.Loss.__call__
+        self._plain_mean = keras.metrics.Mean.update_state
+        self._plain_function = keras.metrics.MeanMetricWrapper.update_state
+        self._depth = 0  # of losses that call losses
+        self._asked: list[keras.Metric] = []  # whose functions are being called
+
+    def of_loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """A loss, scaled so that its mean is that of the global batch; what gives one number is given all rows."""
+        self._depth += 1
         try:
             with _ranks_noted(loss) as ranks:
-                value = plain(loss, y_true, y_pred, sample_weight)
-            if depth == 1 and ranks == [0]:
-                return plain(loss, *_of_all(all_rows, y_true, y_pred, sample_weight))
+                value = self._plain_loss(loss, y_true, y_pred, sample_weight)
+            if self._depth == 1 and ranks == [0]:
+                return self._plain_loss(loss, *_of_all(self._all_rows, y_true, y_pred, sample_weight))
         finally:
-            depth -= 1
-        return value if depth else value * tf.cast(_factor(loss, y_pred, sample_weight), value.dtype)
+            self._depth -= 1
+        return value if self._depth else value * tf.cast(self._factor(loss, y_pred, sample_weight), value.dtype)
 
-    def _factor(loss: keras.losses.Loss, y_pred: Any, sample_weight: Any) -> tf.Tensor | float:
+    def of_mean(self, metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
+        """One number of a step, such as the loss of one output, counts by this worker's share, in all once."""
+        one_number = keras.ops.ndim(values) == 0
+        if one_number and metric in self._asked:
+            return self._asked.remove(metric)
+        if one_number and sample_weight is None:
+            sample_weight = tf.math.divide_no_nan(self._step.rows_here, self._step.rows)
+        return self._plain_mean(metric, values, sample_weight)
+
+    def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """A metric that is a function: what gives one number is given all rows."""
+        self._asked.append(metric)
+        self._plain_function(metric, y_true, y_pred, sample_weight)
+        if metric in self._asked:
+            return self._asked.remove(metric)
+        return self._plain_function(metric, *_of_all(self._all_rows, y_true, y_pred, sample_weight))
+
+    def _factor(self, loss: keras.losses.Loss, y_pred: Any, sample_weight: Any) -> tf.Tensor | float:
+        step = self._step
         per_row = tf.math.divide_no_nan(step.rows, step.rows_here)
         if loss.reduction in (None, "none", "sum"):
             return per_row
@@ -58,32 +94,12 @@ def joint_divisors(
             return 1.0
         counted = mask if weight is None else apply_mask(tf.cast(weight, tf.float32), mask, "float32", loss.reduction)
         here = tf.reduce_sum(tf.cast(counted, tf.float32)) * tf.cast(step.counts, tf.float32)
-        return tf.math.divide_no_nan(here, summed(here)) * per_row
+        return tf.math.divide_no_nan(here, self._summed(here)) * per_row
 
-    def updated(metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
-        """One number of a step, such as the loss of one output, counts by this worker's share, in all once."""
-        one_number = keras.ops.ndim(values) == 0
-        if one_number and metric in asked:
-            return asked.remove(metric)
-        if one_number and sample_weight is None:
-            sample_weight = tf.math.divide_no_nan(step.rows_here, step.rows)
-        return plain_update(metric, values, sample_weight)
 
-    def wrapper_updated(metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """A metric that is a function: what gives one number is given all rows."""
-        asked.append(metric)
-        plain_wrapper(metric, y_true, y_pred, sample_weight)
-        if metric in asked:
-            return asked.remove(metric)
-        return plain_wrapper(metric, *_of_all(all_rows, y_true, y_pred, sample_weight))
-
-    # those of the classes, because Keras makes the objects; there is no seam between a loss and its divisor
-    with (
-        replaced(keras.losses.Loss, "__call__", scaled),
-        replaced(keras.metrics.Mean, "update_state", updated),
-        replaced(keras.metrics.MeanMetricWrapper, "update_state", wrapper_updated),
-    ):
-        yield
+def _method(bound: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that a class gives its objects as the first argument, which it does not do with a bound method."""
+    return lambda *args, **kwargs: bound(*args, **kwargs)
 
 
 def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> list[Any]:

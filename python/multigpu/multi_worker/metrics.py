@@ -1,4 +1,4 @@
-"""Joint logs: metrics of all rows of all workers, so that callbacks decide alike everywhere."""
+"""Aggregated logs: metrics of all rows of all workers, so that callbacks decide alike everywhere."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

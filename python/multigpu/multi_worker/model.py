@@ -1,4 +1,4 @@
-"""The parallel model of several workers: trained by all of them together, on joint batches, with joint logs."""
+"""The parallel model of several workers: trained by all of them together, on global batches, with aggregated logs."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ from multigpu.devices.plan import Plan
 from multigpu.multi_worker.callbacks import callbacks_of
 from multigpu.multi_worker.data_adapter import GlobalBatches, global_batches
 from multigpu.multi_worker.handshake import check_fit_alike
-from multigpu.multi_worker.loss_scaling import joint_divisors
+from multigpu.multi_worker.loss_scaling import scaled_losses
 from multigpu.multi_worker.metrics import aggregate_logs
 from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
 from multigpu.parallel.model import ParallelModel, by_name
@@ -38,7 +38,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Keras' own `fit`, on joint batches. The chief alone prints and writes files."""
+        """Keras' own `fit`, on global batches. The chief alone prints and writes files."""
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
         with self._verb() as keep:
             check_fit_alike(self.template, arguments, self._cluster)
@@ -52,7 +52,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
 
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `evaluate`, on joint batches, with the logs of all workers."""
+        """Keras' own `evaluate`, on global batches, with the logs of all workers."""
         arguments = by_name(super().evaluate, args, kwargs)
         if arguments.get("_use_cached_eval_dataset"):  # within `fit`
             return super().evaluate(**arguments)
@@ -99,7 +99,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
         agreed = self._consensus.of_step(part, step)
         make = functools.partial(self._with_step, agreed, step, part.data)
         workers = Workers(self._cluster, step, self.plan.devices, agreed.rows_here, agreed)
-        with joint_divisors(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
+        with scaled_losses(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 
     def _metrics_of_step(self) -> list[keras.Metric]:

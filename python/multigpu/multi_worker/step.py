@@ -16,7 +16,7 @@ from multigpu.private_api.variables import backing_variable
 
 
 class Part(NamedTuple):
-    """One worker's part of a joint batch, as its dataset gives it.
+    """One worker's part of a global batch, as its dataset gives it.
 
     Attributes:
         data: what a step of Keras takes; at least one row.

@@ -15,6 +15,7 @@ from multigpu.cluster.reduction import Step, Workers
 from multigpu.devices.plan import Plan
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
+from multigpu.parallel.trial_trace import check_by_trace
 from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.template import TemplateParts
@@ -37,6 +38,7 @@ class DataParallelCall:
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
+        self._checked: set[tuple] = set()  # kinds of calls that were made op by op
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
@@ -73,8 +75,12 @@ class DataParallelCall:
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
+        new = {(batch.kind, self._fingerprint())} - self._checked if eager else set()
         with self.layer_named():
+            if new and (len(self._plan.devices) > 1 or self._plan.cluster):
+                check_by_trace(parts, batch, self._plan)
             merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch))
+        self._checked |= new
         self.types = merged.types
         self._refuse_new_variables(known)
         return merged

@@ -111,7 +111,7 @@ class _Steps:
         return results
 
     def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:
-        """Outputs concatenated, added losses of the whole batch; and the template's state, updated once."""
+        """Outputs concatenated, added losses of the global batch; and the template's state, updated once."""
         layout, together = replica.layout, self.workers.in_forward_pass
         with tf.device(self.plan.merge_device):
             with_rows = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]

@@ -68,7 +68,7 @@ class Own:
         self._name = name
 
     def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
-        """The method of the led template; of the class alone, that beneath."""
+        """The method of the redirected template; of the class alone, that beneath."""
         if parallel is None or "template" not in parallel.__dict__:
             found = (vars(each).get(self._name, self) for each in kind.__mro__)
             return next(each for each in found if not isinstance(each, Own)).__get__(parallel, kind)

@@ -26,7 +26,7 @@ OF_THE_LOOP = ("train_function", "test_function", "predict_function", "stop_trai
 
 
 def redirected_template(parallel: keras.Model, template: keras.Model) -> keras.Model:
-    """The template, with what its own code calls on itself led to the parallel model."""
+    """The template, with what its own code calls on itself redirected to the parallel model."""
     redirected: keras.Model = object.__new__(_redirected_class(type(template)))
     object.__setattr__(redirected, "__dict__", template.__dict__)
     object.__setattr__(redirected, SLOT, parallel)
@@ -39,7 +39,7 @@ def own_step(redirected: keras.Model, step: str) -> Any:
 
 
 def parallel_of(model: keras.Layer) -> keras.Layer:
-    """The parallel model to which a model leads what is called on it; any other model itself."""
+    """The parallel model to which a model redirects what is called on it; any other model itself."""
     return _parallel(model) if issubclass(type(model), _First) else model
 
 
@@ -84,7 +84,7 @@ def _of_parallel(name: str) -> property:
 
 
 class _First(AddsNoMask):
-    """What of a led template is called instead of its own class's."""
+    """What of a redirected template is called instead of its own class's."""
 
     __slots__ = ()
 
@@ -104,7 +104,7 @@ class _First(AddsNoMask):
 
     @property
     def call(self) -> Any:
-        """The spread call."""
+        """The data-parallel call."""
         return _parallel(self)._call_for_template
 
 
@@ -116,7 +116,7 @@ for _name in OF_THE_LOOP:
 
 
 class _Last(keras.Model):
-    """What of a led template is called instead of Keras' own."""
+    """What of a redirected template is called instead of Keras' own."""
 
 
 for _name in VERBS:

@@ -9,12 +9,10 @@ import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.private_api.layers import sublayers
+from multigpu.private_api.replaced import replaced
+from multigpu.replicas.row_mixing import WholeBatchError
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
-
-
-class WholeBatchError(ValueError):
-    """A layer needs its batch in one piece."""
 
 
 def name_layer(
@@ -81,15 +79,10 @@ class _Trace:
     def _watching(self, template: keras.Layer) -> Iterator[None]:
         layers = [template, *sublayers(template)]
         parts = {id(part): part for layer in layers for part in [layer, *getattr(layer, "operations", [])]}.values()
-        redirected = [part.__dict__.pop("call", None) for part in parts]
-        for part in parts:
-            part.__dict__["call"] = self._watched(part, part.call)  # not by assignment: Keras would track it
-        try:
+        with contextlib.ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(replaced(part, "call", self._watched(part, part.call)))
             yield
-        finally:
-            for part, call in zip(parts, redirected, strict=True):
-                part.__dict__.pop("call")
-                part.__dict__.update({"call": call} if call else {})
 
     def _watched(self, part: keras.Operation, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:

@@ -60,7 +60,7 @@ def _check_rows_apart(model: keras.Model) -> None:
                 "Expected outputs whose rows do not depend on how many there are. "
                 f"Received: output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for "
                 f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
-                "the whole batch."
+                "the global batch."
             )
 
 
@@ -77,7 +77,7 @@ def _check_rows_kept(model: keras.Model) -> None:
                     "Expected functions that take the rows of a batch one by one, so that slices of it can be run and "
                     f"merged. Received: {operation.name!r}, whose output has shape {tuple(lost[0])} for an input of "
                     f"shape {tuple(given[0])}. Keep the batch axis, or compare rows in a loss function, which sees the "
-                    "whole batch."
+                    "global batch."
                 )
 
 

@@ -87,7 +87,7 @@ def _check_stateless(model: keras.Model) -> None:
         if getattr(layer, "stateful", False):
             raise ValueError(
                 "Expected layers that keep nothing between batches. "
-                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a whole batch. "
+                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a global batch. "
                 "Use `stateful=False`, or train the template on one device."
             )
 

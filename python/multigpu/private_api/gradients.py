@@ -36,6 +36,13 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """A gradient as one tensor: that of a function that takes some rows of a tensor, such as `tf.gather`, is rows."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
+
+
 def _tie(name: str, graph: tf.Graph) -> None:
     """Leaves but a weak reference in TensorFlow's table, which has no public way to take anything out."""
     table = ops.gradient_registry._registry

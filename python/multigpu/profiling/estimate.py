@@ -35,14 +35,15 @@ def estimate(
 
     Nothing is moved, and nothing is run; the GPUs need not be there. How each number is got, and how far it can be off:
 
-    * parameters, weights (with state such as moving means), optimizer: counted, from shapes and types, and dealt to
+    * parameters, weights (with state such as moving means), optimizer: counted, from shapes and types, and assigned to
       owners as they will be. Exact.
     * copies, gradients: counted in the types that are stored. All copies and all gradients of a step are assumed to be
       there at once, which is the most possible; under mixed precision copies take half of it.
     * activations: the step of one replica is traced, and the tensors that are needed at the same time are added up, if
       ops run in the order in which they were made. On a CPU the memory that rows took in training was 1.1 to 1.2
-      times this, for a convolutional net, a perceptron and Xception (`bench/memory/estimate_error.py`). It leaves out what
-      libraries need to work in, such as cuDNN's workspaces, what is in loops of recurrent layers, and what XLA saves.
+      times this, for a convolutional net, a perceptron and Xception (`bench/memory/estimate_error.py`). It leaves out
+      what libraries need to work in, such as cuDNN's workspaces, what is in loops of recurrent layers, and what XLA
+      saves.
       Axes of open length count as 128.
     * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
       embedding tables depend on the data and are left out.

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.gradients import custom_gradient, dense
 from multigpu.replicas.replica_run import ReplicaRun
 from multigpu.replicas.tapes import Taped, floating, is_differentiable
 from multigpu.weights.buckets import pack
@@ -40,7 +40,7 @@ class Backward:
         """Gradients of packed weights and inputs; and, where there are tables, of these."""
         used = self._used()
         with tf.device(self._run.device):
-            gradients, of_tables = self._first_order(used, [upstream[i] for i in used])
+            gradients, of_tables = self._first_order(used, [dense(upstream[i]) for i in used])
         return (gradients, [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _used(self) -> list[int]:
@@ -98,8 +98,8 @@ class Backward:
         )
         num_weights = sum(len(bucket.members) for bucket in run.buckets)
         self._note(gradients[:num_weights], used, taped)
-        dense = [_dense(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
-        packed = [*(pack(dense, bucket) for bucket in run.buckets), *gradients[num_weights:]]
+        in_buffers = [_in_buffer(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
+        packed = [*(pack(in_buffers, bucket) for bucket in run.buckets), *gradients[num_weights:]]
         return packed, self._table_rows(of_tables, used, taped.sources[-2])
 
     def _table_rows(
@@ -155,7 +155,7 @@ def _counted_rows(gradient: tf.Tensor | tf.IndexedSlices, kept: tf.Tensor) -> tf
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def _dense(gradient: tf.Tensor | tf.IndexedSlices | None, weight: tf.Tensor) -> tf.Tensor:
+def _in_buffer(gradient: tf.Tensor | tf.IndexedSlices | None, weight: tf.Tensor) -> tf.Tensor:
     """What travels in a buffer: zeros for no gradient and for rows, which are noted instead."""
     if isinstance(gradient, tf.IndexedSlices) or gradient is None:
         return tf.zeros_like(weight)

@@ -1,4 +1,4 @@
-"""What layers add to the loss, or keep, computed once for the whole batch, as the loss is: on the merge device.
+"""What layers add to the loss, or keep, computed once for the global batch, as the loss is: on the merge device.
 
 A number per slice does not tell how those of the slices make that of the batch: it may be a sum over rows, a mean, a
 mean over what a mask leaves, or anything else. So a layer that adds a loss, or assigns a variable, is called once more,
@@ -15,14 +15,14 @@ import tensorflow as tf
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.masks import mask_of, with_mask
-from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, own_calls, tensors_of
+from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.place_locate import locate, read
 
 
 class Computed(NamedTuple):
-    """Losses of the whole batch, by their numbers, and variables with their values after it."""
+    """Losses of the global batch, by their numbers, and variables with their values after it."""
 
     losses: dict[int, tf.Tensor]
     variables: list[tuple[keras.Variable, tf.Tensor]]
@@ -64,7 +64,7 @@ class GlobalBatchCalls:
 
         Args:
             parts: the template.
-            batch: the whole batch.
+            batch: the global batch.
             merged: what `tensors` are for it.
             workers: whose rows belong to the batch.
         """
@@ -112,13 +112,13 @@ class _Replay(LayerCalls):
         """Numbers of the losses that were added again: as they are known, and now."""
         for known, made in self._made_again:
             if len(known.losses) != len(made.losses):
-                raise _other_calls(known.layer)
+                raise other_calls(known.layer)
             yield from zip(known.losses, made.losses, strict=True)
 
     def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
         known = next(self._to_come[-1], None)
         if known is None or known.layer is not made.layer:
-            raise _other_calls(made.layer)
+            raise other_calls(made.layer)
         if known.stands_alone:
             return self._merged(known.outputs)
         self._made_again.append((known, made))
@@ -139,13 +139,13 @@ class _GlobalBatchScope(ReplicaScope):
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """The value that was assigned, or None: Keras reads the real one."""
         if self._workers.several and variable.trainable and id(variable) not in self.state_mapping:
-            label = f"whole batch {variable.path}"
+            label = f"global batch {variable.path}"
             self.state_mapping[id(variable)] = self._workers.reduced(read(variable), locate(variable), label)
         return super().get_current_value(variable)
 
 
 class _Whole:
-    """What slices are in the whole batch."""
+    """What slices are in the global batch."""
 
     def __init__(self, known: Mapping[int, tf.Tensor], workers: OneWorker) -> None:
         self._known = known
@@ -153,7 +153,7 @@ class _Whole:
         self._rows: dict[int, tf.Tensor] = {}
 
     def merged(self, structure: Any) -> Any:
-        """The same structure, of tensors of the whole batch with their masks."""
+        """The same structure, of tensors of the global batch with their masks."""
         return keras.tree.map_structure(self._one, structure)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
@@ -176,7 +176,7 @@ def _leaves(call: LayerCall, losses: Collection[int], variables: Collection[int]
 
 
 def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
-    """The tensors of slices that have to be merged to make a call again; the whole batch is there already."""
+    """The tensors of slices that have to be merged to make a call again; the global batch is there already."""
     given = [] if is_root else tensors_of((call.args, call.kwargs))
     for own in own_calls(call):
         for inner in own.inner:
@@ -185,11 +185,3 @@ def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
         yield tensor
         if mask_of(tensor) is not None:
             yield mask_of(tensor)
-
-
-def _other_calls(layer: keras.Layer) -> ValueError:
-    return ValueError(
-        "Expected a template that calls the same layers each time, so that a loss or a state can be computed once for "
-        f"the whole batch. Received: {layer.name!r}, called otherwise the second time. Let `call` depend on its "
-        "arguments alone, or give the variable `aggregation='mean'` or `'sum'`."
-    )

@@ -9,8 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.split_merge import count_rows
-from multigpu.private_api.masks import mask_of
 from multigpu.private_api.replaced import replaced
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -100,50 +98,13 @@ class LayerCalls:
     def _num_ops(self) -> int:
         return self._graph.version if self._graph else 0
 
-    def find_alone(self) -> None:
-        """Finds the calls that stand alone, when masks are on what they gave."""
-        for call in all_calls(self.root):
-            call.stands_alone = bool(tensors_of(call.outputs)) and all(map(self._has_rows, _taken_and_given(call)))
-
-    def find_alone_by(self, others: Sequence["LayerCalls"]) -> None:
-        """Finds the calls that stand alone in a run op by op, where no axis is open: by runs with 2 and 3 rows."""
-        runs = [list(all_calls(each.root)) for each in (self, *others)]
-        if any([call.layer for call in run] != [call.layer for call in runs[0]] for run in runs):
-            return  # the template does not call the same layers each time
-        for call, two, three in zip(*runs, strict=True):
-            sizes = [list(map(_num_rows, _taken_and_given(each))) for each in (two, three)]
-            alike = len(sizes[0]) == len(sizes[1]) == len(_taken_and_given(call))
-            rows = alike and all(a > 0 and a % 2 == 0 and a * 3 == b * 2 for a, b in zip(*sizes, strict=True))
-            call.stands_alone = bool(tensors_of(call.outputs)) and rows
-
     def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
         return call(*made.args, **made.kwargs)
-
-    def _has_rows(self, tensor: tf.Tensor) -> bool:
-        """Whether the first axis is open: Keras has rows first. What was made in a loop or branch cannot leave it."""
-        parts = tf.nest.flatten(tensor, expand_composites=True)
-        if self._graph is None or any(part.graph is not self._graph for part in parts):
-            return False
-        return len(parts) > 1 or (tensor.shape.rank not in (None, 0) and tensor.shape[0] is None)
 
 
 def tensors_of(structure: Any) -> list[tf.Tensor]:
     """The tensors in a structure, composite ones as one."""
     return [leaf for leaf in keras.tree.flatten(structure) if tf.is_tensor(leaf)]
-
-
-def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
-    """The tensors that a call takes and gives, and their masks."""
-    tensors = tensors_of((call.args, call.kwargs, call.outputs))
-    return [*tensors, *(mask for mask in map(mask_of, tensors) if mask is not None)]
-
-
-def _num_rows(tensor: tf.Tensor) -> int:
-    """Rows of a tensor that has values; 0 for one that has none, or no axis."""
-    values = tf.nest.flatten(tensor, expand_composites=True)
-    if any(tf.is_symbolic_tensor(value) for value in values) or tensor.shape.rank == 0:
-        return 0
-    return int(count_rows([tensor]))
 
 
 def all_calls(call: LayerCall) -> Iterator[LayerCall]:
@@ -159,3 +120,12 @@ def own_calls(call: LayerCall) -> Iterator[LayerCall]:
     for inner in call.inner:
         if not inner.stands_alone:
             yield from own_calls(inner)
+
+
+def other_calls(layer: keras.Layer) -> ValueError:
+    """The error for a template of which two runs cannot be compared, from this layer on."""
+    return ValueError(
+        "Expected a template that calls the same layers each time, so that a loss or a state can be computed once for "
+        f"the global batch. Received: {layer.name!r}, called otherwise the second time. Let `call` depend on its "
+        "arguments alone, or give the variable `aggregation='mean'` or `'sum'`."
+    )

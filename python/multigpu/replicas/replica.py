@@ -15,6 +15,7 @@ from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.outputs import OutputLayout
 from multigpu.replicas.row_mixing import check_rows_apart
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
+from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
@@ -45,7 +46,7 @@ class Replica:
         Args:
             parts: the template.
             batch: the arguments of the call.
-            alone: whether its slice is the whole batch.
+            alone: whether its slice is the global batch.
             workers: over whose replicas its layers take their statistics.
         """
         self._parts = parts
@@ -54,6 +55,7 @@ class Replica:
         self._workers = workers
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
+        self._known: LayerCalls | None = None  # of the first slice
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -127,7 +129,7 @@ class Replica:
         slices: Sequence[tf.Tensor],
         run: Callable[[Sequence[tf.Tensor]], tuple[Any, ReplicaScope, LayerCalls]],
     ) -> GlobalBatchCalls:
-        """The losses and variables of which slices do not tell what they are for the whole batch."""
+        """The losses and variables of which slices do not tell what they are for the global batch."""
         of_rows = depending_on(flatten_composites(slices))
         losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
         variables = [
@@ -136,9 +138,12 @@ class Replica:
             if not is_combined(variable, self._parts.kept_by_keras) and of_rows(scope.value_now(variable))
         ]
         if not tf.executing_eagerly():
-            calls.find_alone()
+            find_alone(calls, slices)
+        elif self._known:
+            stand_alone_as(calls, self._known)
         elif losses or variables:
-            calls.find_alone_by([run([_first_rows(x, rows) for x in slices])[-1] for rows in (2, 3)])
+            find_alone_by(calls, slices, lambda rows: run([_first_rows(x, rows) for x in slices])[-1])
+            self._known = calls
         return GlobalBatchCalls(calls, losses, variables)
 
 

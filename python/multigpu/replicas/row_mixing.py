@@ -13,6 +13,10 @@ OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # which do not read the values 
 FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 
 
+class WholeBatchError(ValueError):
+    """A layer needs its batch in one piece."""
+
+
 class Mix(NamedTuple):
     """An op that makes a number of all rows: of a tensor whose first axis is open one that has no open axis."""
 
@@ -36,17 +40,17 @@ def check_rows_apart(
         training: whether the template trains, None where that is not said.
 
     Raises:
-        ValueError: says which layer, and the shapes.
+        WholeBatchError: says which layer, and the shapes.
     """
     for mix in _mixes(rows, outputs):
         layer = _layer_of(mix.op, calls)
         trains = training is not False and "training" in inspect.signature(layer.call).parameters
         if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
-            raise ValueError(
+            raise WholeBatchError(
                 "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
                 f"Received: layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} "
                 f"of all rows of a tensor of shape {tuple(mix.taken.shape)}. Keep the batch axis; or compare rows in a "
-                "loss function or by `add_loss()`, which see the whole batch; or run the template on one device."
+                "loss function or by `add_loss()`, which see the global batch; or run the template on one device."
             )
 
 

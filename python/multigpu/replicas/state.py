@@ -13,7 +13,7 @@ from multigpu.weights.place_locate import stored_dtype
 
 
 def is_combined(variable: keras.Variable, kept_by_keras: Collection[int]) -> bool:
-    """Whether its values in the replicas tell its value for the whole batch, as a mean or that of the first.
+    """Whether its values in the replicas tell its value for the global batch, as a mean or that of the first.
 
     It says so, or belongs to Keras' own layers, which keep moving means and seeds alone.
     """
@@ -26,7 +26,7 @@ class Updates:
 
     Floating-point state is their mean, weighted by rows, which is exact for moving means, and for what no row changes.
     Whole numbers, text and seeds are those of the first replica, so a layer that counts its calls counts them as on one
-    device. What depends on rows in other ways is not here: it is computed for the whole batch.
+    device. What depends on rows in other ways is not here: it is computed for the global batch.
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):

@@ -1,4 +1,4 @@
-"""BatchNormalization(synchronized=True): statistics of the whole batch, summed over the replicas inside their run.
+"""BatchNormalization(synchronized=True): statistics of the global batch, summed over the replicas inside their run.
 
 Keras asks `tf.distribute` for them, which knows nothing of these replicas and would quietly answer for one slice.
 """

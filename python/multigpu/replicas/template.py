@@ -20,7 +20,7 @@ class TemplateParts:
         layers: all layers inside of it.
         weights: variables that are trained and sent: gradients flow back to them.
         state: the template's other variables.
-        statistics: the layers that want statistics of the whole batch.
+        statistics: the layers that want statistics of the global batch.
         tables: the layers whose tables are not sent.
         kept_by_keras: ids of the state that Keras' own layers keep.
         jit_compile: whether XLA compiles the replicas.

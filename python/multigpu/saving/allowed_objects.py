@@ -103,7 +103,16 @@ def _is_the_callers(found: Any, custom_objects: Any) -> bool:
 
 def callers_objects(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
     """What the caller has passed, here or in a scope, or registered, by name."""
-    return {**keras.saving.get_custom_objects(), **objects_in_scopes(), **(custom_objects or {})}
+    return {**keras.saving.get_custom_objects(), **_passed(custom_objects)}
+
+
+def scope_of(custom_objects: dict[str, Any] | None) -> keras.saving.CustomObjectScope:
+    """A scope with what the caller has passed. One of Keras alone would hide the scope that the caller is in."""
+    return keras.saving.custom_object_scope(_passed(custom_objects))
+
+
+def _passed(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
+    return {**objects_in_scopes(), **(custom_objects or {})}
 
 
 def _without_code(found: Any) -> Any:

@@ -69,7 +69,7 @@ def check_overwrite(filepath: Any, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(filepath):
         raise FileExistsError(
             errno.EEXIST,
-            "Expected a path where no file is, since `overwrite` is False. Received the path of one that is there. "
+            "Expected a path that does not exist, since `overwrite` is False. Received the path of one that is there. "
             "Pass `overwrite=True` to replace it",
             str(filepath),
         )

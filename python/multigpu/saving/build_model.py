@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.private_api.serialization import SafeModeScope
-from multigpu.saving.allowed_objects import CodeInFile, only_allowed
+from multigpu.saving.allowed_objects import CodeInFile, only_allowed, scope_of
 from multigpu.saving.file_errors import refused
 from multigpu.saving.keras2_parallel_files import nested_config, nested_template
 from multigpu.saving.layer_matching import listed_group
@@ -80,7 +80,7 @@ def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: 
             )
 
     allowed = only_allowed(check_time) if safe_mode else contextlib.nullcontext()
-    with SafeModeScope(safe_mode), keras.saving.custom_object_scope(custom_objects or {}), allowed:
+    with SafeModeScope(safe_mode), scope_of(custom_objects), allowed:
         yield
 
 

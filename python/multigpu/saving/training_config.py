@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from multigpu.private_api.warn_caller import warn
+from multigpu.saving.allowed_objects import scope_of
 from multigpu.saving.weight_lists import listed_names
 from multigpu.saving.weight_matching import assign
 
@@ -36,7 +37,7 @@ def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[s
     Raises:
         ValueError: a loss, metric or optimizer is not known here.
     """
-    with keras.saving.custom_object_scope(custom_objects or {}):
+    with scope_of(custom_objects):
         arguments = {name: training_config[name] for name in KEPT if training_config.get(name) is not None}
         arguments["optimizer"] = _optimizer(training_config["optimizer_config"])
         for name, module in (("loss", keras.losses), ("metrics", keras.metrics), ("weighted_metrics", keras.metrics)):
@@ -130,6 +131,8 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
         wanted = [variable for variable in wanted if variable.name != "learning_rate"]
     arrays = [group.get(name) for name in names]
     shapes = [getattr(array, "shape", None) for array in arrays]
+    if len(shapes) > 0 and set(shapes) == {()} and np.all(np.asarray(arrays[0]) == 0):  # no steps: none made the rest
+        wanted = wanted[: len(shapes)]
     if shapes != [tuple(variable.shape) for variable in wanted]:
         warn(
             f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "

@@ -64,7 +64,8 @@ def opened(
 def check_kind(source: Path) -> None:
     """Refuses what is no regular HDF5 file at first sight."""
     if not source.exists():
-        raise FileNotFoundError(errno.ENOENT, "Expected the path of a file. Received one where no file is", str(source))
+        what = "Expected the path of a file. Received one that does not exist"
+        raise FileNotFoundError(errno.ENOENT, what, str(source))
     if not source.is_file():
         raise refused(source, "which is no regular file", "Give the path of the file itself.")
     with source.open("rb") as file:

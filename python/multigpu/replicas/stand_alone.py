@@ -1,0 +1,91 @@
+"""Calls of layers that stand alone: all that they take and give has rows, so that what slices have can be merged."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from multigpu.batches.split_merge import count_rows
+from multigpu.private_api.masks import mask_of
+from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, tensors_of
+
+
+def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
+    """Finds the calls that stand alone in a trace, when masks are on what they gave: Keras has rows first.
+
+    Args:
+        calls: of a run of a template.
+        slices: the tensors with rows that it took.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    ragged = any(map(_is_composite, slices)) or any(op.type.startswith("Ragged") for op in graph.get_operations())
+    for call in all_calls(calls.root):
+        tensors = _taken_and_given(call)
+        merged = all(_has_rows(x, graph) and not (ragged and _is_of_slice(x)) for x in tensors)
+        call.stands_alone = bool(tensors_of(call.outputs)) and merged
+
+
+def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[[int], LayerCalls]) -> None:
+    """Finds them in a run op by op, where no axis is open: by runs with 2 and 3 rows.
+
+    Args:
+        calls: of a run of a template.
+        slices: the tensors with rows that it took.
+        run: makes a run with so many rows.
+    """
+    if any(map(_is_composite, slices)):
+        return  # 2 rows have any number of values
+    runs = [list(all_calls(each.root)) for each in (calls, run(2), run(3))]
+    if any([call.layer for call in other] != [call.layer for call in runs[0]] for other in runs):
+        return  # the template does not call the same layers each time
+    for call, two, three in zip(*runs, strict=True):
+        tensors = [_taken_and_given(each) for each in (call, two, three)]
+        alike = len(tensors[0]) == len(tensors[1]) == len(tensors[2])
+        merged = alike and all(map(_grows_by_rows, *tensors))
+        call.stands_alone = bool(tensors_of(call.outputs)) and merged
+
+
+def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
+    """Has the same calls stand alone as in the run of another slice, of which the tensors are to be merged."""
+    for call, other in itertools.zip_longest(all_calls(calls.root), all_calls(known.root)):
+        if call is None or other is None or call.layer is not other.layer:
+            raise other_calls((call or other).layer)
+        call.stands_alone = other.stands_alone
+
+
+def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
+    """The tensors that a call takes and gives, and their masks."""
+    tensors = tensors_of((call.args, call.kwargs, call.outputs))
+    return [*tensors, *(mask for mask in map(mask_of, tensors) if mask is not None)]
+
+
+def _is_composite(x: tf.Tensor) -> bool:
+    """Whether it is ragged or sparse."""
+    return len(tf.nest.flatten(x, expand_composites=True)) > 1
+
+
+def _has_rows(x: tf.Tensor, graph: tf.Graph) -> bool:
+    """Whether the first axis is open. What was made in a loop or branch cannot leave it."""
+    if any(part.graph is not graph for part in tf.nest.flatten(x, expand_composites=True)):
+        return False
+    return _is_composite(x) or (x.shape.rank not in (None, 0) and x.shape[0] is None)
+
+
+def _is_of_slice(x: tf.Tensor) -> bool:
+    """Whether it may be dense as one slice is: padded to its longest row, or whole numbers that tell places in it."""
+    return not _is_composite(x) and not (x.dtype.is_floating and x.shape[1:].is_fully_defined())
+
+
+def _grows_by_rows(x: tf.Tensor, two: tf.Tensor, three: tf.Tensor) -> bool:
+    """Whether a tensor has rows, of one size, as those of runs with 2 and 3 rows tell."""
+    rows = [_num_rows(each) for each in (two, three)]
+    same = _is_composite(x) or x.shape[1:] == two.shape[1:] == three.shape[1:]
+    return same and rows[0] > 0 and rows[0] % 2 == 0 and rows[0] * 3 == rows[1] * 2
+
+
+def _num_rows(tensor: tf.Tensor) -> int:
+    """Rows of a tensor that has values; 0 for one that has none, or no axis."""
+    values = tf.nest.flatten(tensor, expand_composites=True)
+    if any(tf.is_symbolic_tensor(value) for value in values) or tensor.shape.rank == 0:
+        return 0
+    return int(count_rows([tensor]))
