@@ -43,6 +43,11 @@ as_hook <- function(f) {
   }, convert = TRUE)
 }
 
+# Python callables, such as metrics of Keras and classes, are functions in R as well. They are passed on unchanged.
+is_r_function <- function(x) {
+  is.function(x) && !is_python_object(x)
+}
+
 # An R function that Python calls with tensors. Keras names losses and metrics after the `__name__` of the function.
 as_tensor_function <- function(f, name) {
   called <- function(y_true, y_pred, ...) f(match_rank(y_true, y_pred), y_pred, ...)

@@ -83,8 +83,3 @@ as_metrics <- function(metrics, outputs) {
 as_metric <- function(metric, name) {
   if (is_r_function(metric)) as_tensor_function(metric, name) else metric
 }
-
-# What Python can call is a function to R too: a metric of Keras, a class. Python is handed these as they are.
-is_r_function <- function(x) {
-  is.function(x) && !is_of_python(x)
-}

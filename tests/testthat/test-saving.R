@@ -31,7 +31,7 @@ test_that("an R loss is a custom object when the model is loaded", {
   expect_equal(evaluate(loaded, small_data()$x, small_data()$y), evaluate(model, small_data()$x, small_data()$y))
 })
 
-test_that("a class of Python is a custom object when the model is loaded", {
+test_that("a Python class is a custom object when the model is loaded", {
   python <- reticulate::py_run_string(
     "import keras\nclass Doubled(keras.layers.Dense):\n    def call(self, x): return 2 * super().call(x)",
     local = TRUE
@@ -43,7 +43,7 @@ test_that("a class of Python is a custom object when the model is loaded", {
   expect_identical(predict(loaded, small_data()$x), predict(model, small_data()$x))
 })
 
-test_that("a file of another kind is refused without the name of a class", {
+test_that("a file of another kind is an error, without the name of a class", {
   file <- h5()
   writeLines("no model", file)
   expect_match(error_text(load_model_hdf5(file)), "^Expected an HDF5 file")

@@ -18,7 +18,7 @@ test_that("a metric in R has its name and value", {
   expect_equal(measured$largest, max(abs(predict(parallel, data$x)[, 1] - data$y)), tolerance = 1e-6) # float32
 })
 
-test_that("losses and metrics that are objects of Keras are used as they are, with their state", {
+test_that("Keras objects for losses and metrics are used unchanged, with their state", {
   data <- small_data()
   train <- function(model, configure) {
     configure(model, keras$losses$Huber(), list(keras$metrics$RootMeanSquaredError()))
