@@ -96,7 +96,7 @@ class StandIn:
 
     def __init__(self, *replies):
         self._replies = iter(replies)
-        self.ctrl_c = self
+        self.interrupts = self
 
     def evaluate(self, code):
         return next(self._replies)

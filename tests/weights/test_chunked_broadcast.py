@@ -10,7 +10,7 @@ from executed_graphs import executed
 from multigpu import multi_gpu_model
 from multigpu.weights import chunked_broadcast
 from multigpu.weights.buckets import Bucket, Types
-from multigpu.weights.chunked_broadcast import cut, is_relayed, join, transfers_of
+from multigpu.weights.chunked_broadcast import cut, is_chunked, join, transfers_of
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 
@@ -40,7 +40,7 @@ def test_join_undoes_cut_and_pieces_differ_by_one_at_most(shape, num_pieces):
 )
 def test_only_what_is_far_larger_than_a_share_is_cut(megabytes, num_replicas, expected):
     buckets = [bucket_of(size * 1_000_000 // 4) for size in megabytes]
-    assert [is_relayed(bucket, buckets, num_replicas) for bucket in buckets] == expected
+    assert [is_chunked(bucket, buckets, num_replicas) for bucket in buckets] == expected
 
 
 @pytest.mark.parametrize("owner", ["CPU:1", "CPU:0"])  # beside a replica, or apart from them

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-class CtrlC:
+class Interrupts:
     """Ctrl-C, as far as R has to do with it.
 
     Args:

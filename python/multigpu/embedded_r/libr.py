@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from multigpu.embedded_r.interrupts import CtrlC
+from multigpu.embedded_r.interrupts import Interrupts
 
 ELSEWHERE = (
     "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "
@@ -27,12 +27,12 @@ class LockedR:
         library: path of libR, loaded before.
 
     Attributes:
-        ctrl_c: what R has to do with it.
+        interrupts: what R has to do with Ctrl-C.
     """
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.PyDLL(library)
-        self.ctrl_c = CtrlC(self._library)
+        self.interrupts = Interrupts(self._library)
         # rpy2 takes R's own guard of the stack away, for the sake of threads; without it infinite recursion is a crash
         ctypes.c_size_t.in_dll(self._library, "R_CStackLimit").value = stack_limit()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from multigpu.embedded_r import requirements as missing
+from multigpu.embedded_r import requirements
 from multigpu.embedded_r.conversion import RFunction, pending
 from multigpu.embedded_r.libr import LockedR, check_thread
 from multigpu.embedded_r.request import Request, RError
@@ -31,7 +31,7 @@ def ask(request: Request) -> Any:
     check_thread()
     pending.append(request)
     try:
-        with r.ctrl_c.shared_with_r():
+        with r.interrupts.shared_with_r():
             is_answered = r.evaluate("multigpu:::answer_python()")
     finally:
         pending.pop()
@@ -49,12 +49,12 @@ def new_function() -> RFunction:
 def started_r() -> LockedR:
     """R with the package attached, and with reticulate attached to this Python."""
     check_thread()
-    missing.check_r_and_rpy2()
-    with _ctrl_c_left_alone():
+    requirements.check_r_and_rpy2()
+    with _interrupts_left_alone():
         r = _bare_r()
         reticulate, multigpu, libraries = (r.evaluate(VERSIONS) or "\n\n").split("\n")
-        missing.check_packages(reticulate, multigpu, __version__, libraries)
-        if missing.is_before(reticulate, "1.41"):
+        requirements.check_packages(reticulate, multigpu, __version__, libraries)
+        if requirements.is_before(reticulate, "1.41"):
             lock_rpy2(importlib.import_module("rpy2.rinterface_lib.openrlib"))
         if r.evaluate(ATTACH) is None:
             raise RError("The R package multigpu does not load; what R printed tells why.")
@@ -76,7 +76,7 @@ def _bare_r() -> LockedR:
 
 
 @contextmanager
-def _ctrl_c_left_alone() -> Iterator[None]:
+def _interrupts_left_alone() -> Iterator[None]:
     """Leaves Ctrl-C to whoever has it: rpy2 takes it, and reticulate may."""
     handler = signal.getsignal(signal.SIGINT)
     try:

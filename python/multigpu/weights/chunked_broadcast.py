@@ -1,4 +1,4 @@
-"""relay: a weight that is far larger than a device's share goes out in pieces, which the replicas pass on.
+"""Chunked broadcast: a weight that is far larger than a device's share goes out in pieces, which the replicas pass on.
 
 Sent whole to every replica, it would leave its owner N − 1 times, and the others would wait. In pieces it leaves once,
 one piece to each replica, which passes it on; its gradient comes back the same way. This is how R. Thakur,
@@ -19,7 +19,7 @@ OUTSIZED = 1.5  # times a device's share of all bytes
 WORTH_CUTTING = 16 << 20  # bytes: below, the copies that cutting and joining take cost more than they spare
 
 
-def is_relayed(bucket: Bucket, buckets: Sequence[Bucket], num_replicas: int) -> bool:
+def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], num_replicas: int) -> bool:
     """Whether a bucket goes out in pieces. With two replicas that would spare nothing."""
     share = sum(other.sent_bytes for other in buckets) / num_replicas
     return num_replicas > 2 and bucket.sent_bytes > max(OUTSIZED * share, WORTH_CUTTING)
@@ -39,7 +39,7 @@ def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[st
     Its gradient takes the same ones backward.
     """
     to_each = [(bucket.owner, each) for each in devices if each != bucket.owner and device in (bucket.owner, each)]
-    if not is_relayed(bucket, buckets, len(devices)):
+    if not is_chunked(bucket, buckets, len(devices)):
         return [Transfer(*ends, 1.0) for ends in to_each]
     others = [each for each in devices if each != device] if device in devices else []
     passed_on = [ends for each in others for ends in ((device, each), (each, device))]

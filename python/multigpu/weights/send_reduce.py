@@ -9,7 +9,7 @@ import tensorflow as tf
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.weights.buckets import Bucket, open_bucket, pack
-from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_relayed, join
+from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import memory, read
 
@@ -36,7 +36,7 @@ def send(
     """
     per_bucket = []
     for position, bucket in enumerate(buckets):
-        in_pieces = is_relayed(bucket, buckets, len(devices))
+        in_pieces = is_chunked(bucket, buckets, len(devices))
         reduction = _Reduction(bucket, str(position), in_pieces, structure, workers)
         sent = _send_bucket(variables, bucket, len(devices), in_pieces, reduction)
         per_bucket.append(chunked_broadcast(sent, bucket, devices) if in_pieces else sent)
