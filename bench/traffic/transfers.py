@@ -35,13 +35,13 @@ algorithm moves weights only, since all its gradients are computed on one device
 
 
 def measure(
-    workload: str, num_replicas: int, strategy: str = "multigpu", num_buckets: int = buckets.PARCELS
+    workload: str, num_replicas: int, strategy: str = "multigpu", num_buckets: int = buckets.NUM_BUCKETS
 ) -> dict[str, float]:
     """Bytes and numbers of transfers, per device, and what a step takes."""
     from executed_graphs import executed, sent_tensors  # of the tests: `subprocess_metrics` puts them on the path
 
     multigpu.simulate_gpus(num_replicas)
-    buckets.PARCELS = num_buckets
+    buckets.NUM_BUCKETS = num_buckets
     model = make(strategy, WORKLOADS[workload], keras.optimizers.Adam)
     batches = WORKLOADS[workload].batches(1)
     begin = time.perf_counter()
@@ -80,7 +80,7 @@ def count(sent: list, weights: int, devices: list[str]) -> dict[str, float]:
 
 
 def rows() -> Iterator[dict]:
-    shipped = {"bucket": "as shipped", "size": _size(buckets.PARCELS)}
+    shipped = {"bucket": "as shipped", "size": _size(buckets.NUM_BUCKETS)}
     for workload, num_replicas in CASES:
         for strategy in ("multigpu", "Keras 2 algorithm") if workload == "conv net" else ("multigpu",):
             counted = in_own_process(__file__, workload=workload, num_replicas=num_replicas, strategy=strategy)

@@ -15,7 +15,7 @@ CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_se
 @pytest.fixture
 def asked():
     """What this worker tells of itself."""
-    return lambda: peer_status.absence(rendezvous.state_of(rendezvous.record()).numpy(), seconds=-1)
+    return lambda: peer_status.absence_text(rendezvous.state_of(rendezvous.record()).numpy(), seconds=-1)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import assert_same, assert_same_weights, make_twins
+from equality import Chain, assert_same, assert_same_weights, make_twins
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
@@ -51,20 +51,9 @@ class ReadsAll(layers.Layer):
         return tf.matmul(tf.reduce_sum(x, axis=1) if x.shape.rank == 3 else x, self.table)
 
 
-class Wrapped(keras.Model):
-    def __init__(self, *parts):
-        super().__init__()
-        self.parts = list(parts)
-
-    def call(self, x):
-        for part in self.parts:
-            x = part(x)
-        return x
-
-
 def own(make):
     def build():
-        model = Wrapped(ReadsAll(), layers.Dense(2))
+        model = Chain(ReadsAll(), layers.Dense(2))
         model(make(3))
         return model
 
@@ -72,7 +61,7 @@ def own(make):
 
 
 def called_on_a_sparse_batch():
-    model = Wrapped(layers.Dense(3, activation="tanh"), layers.Dense(2))
+    model = Chain(layers.Dense(3, activation="tanh"), layers.Dense(2))
     model(sparse(3))
     return model
 
@@ -164,7 +153,7 @@ class DoublesValues(layers.Layer):
 @pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize("make", [sparse, sparse_3d, ragged], ids=lambda f: f.__name__)
 def test_outputs_are_merged_to_those_of_one_device_and_carry_gradients(make, run_eagerly):
-    template = Wrapped(DoublesValues())
+    template = Chain(DoublesValues())
     template(make(3))
     parallel = multi_gpu_model(template, gpus=3)
     parallel.compile("sgd", run_eagerly=run_eagerly)

@@ -3,7 +3,7 @@
 import keras
 import pytest
 import tensorflow as tf
-from equality import assert_same_training, mean_squared, random_ids, random_rows
+from equality import Chain, assert_same_training, mean_squared, random_ids, random_rows
 from keras import layers, ops
 
 LENGTHS = [3, 1, 2, 0, 0, 0, 1] * 3 + [2]  # on 3 devices: slices with other longest rows, or without any value
@@ -88,17 +88,6 @@ class AddsOfParts(layers.Layer):
         self.add_loss(sum_of_squares(values))
         self.add_loss(mean_of_squares(tf.reduce_sum(together, axis=1)))
         return together
-
-
-class Chain(keras.Model):
-    def __init__(self, *parts):
-        super().__init__()
-        self.parts = list(parts)
-
-    def call(self, x):
-        for part in self.parts:
-            x = part(x)
-        return x
 
 
 def chain(*make):

@@ -137,6 +137,19 @@ def random_ids(*shape: int, below: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, below, shape).astype("int32")
 
 
+class Chain(keras.Model):
+    """One layer after the other, in a class of somebody's own, which takes ragged and sparse inputs too."""
+
+    def __init__(self, *parts: keras.Layer) -> None:
+        super().__init__()
+        self.parts = list(parts)
+
+    def call(self, x: Any) -> Any:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
 def dense_model() -> keras.Model:
     """The smallest network with a hidden layer: 3 numbers → 2 numbers."""
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(2)])

@@ -26,14 +26,14 @@ def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
     not_there = NOT_THERE if seconds_waiting() > seconds else ""
     states = asked_at_once(lambda number: _asked(cluster, number), cluster)
     told = {
-        number: not_there if isinstance(state, tf.errors.FailedPreconditionError) else absence(state, seconds)
+        number: not_there if isinstance(state, tf.errors.FailedPreconditionError) else absence_text(state, seconds)
         for number, state in states.items()
         if state is not None
     }
     return {number: does for number, does in told.items() if does}
 
 
-def absence(state: Any, seconds: float) -> str:
+def absence_text(state: Any, seconds: float) -> str:
     """What a worker does that has been absent for longer than that, as its state says; or else nothing."""
     waits, since, within = state
     does = WITHIN if within else ELSEWHERE

@@ -1,4 +1,4 @@
-"""Absence: for how long a worker has not been where all meet, which the others can read.
+"""The barrier where all workers meet, and a record, which the others can read, of how long one has not been there.
 
 All meet in the first sum of a step and in each message: nobody leaves before everybody has come. So whoever waits there
 for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each keeps that

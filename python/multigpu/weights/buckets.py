@@ -13,7 +13,7 @@ import tensorflow as tf
 from multigpu.weights.place_locate import locate, stored_dtype
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
-PARCELS = 16  # of all that is sent, so many that sending overlaps with computing
+NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
 
 
 class Types(NamedTuple):
@@ -66,7 +66,7 @@ def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[
     A bucket is full with 1 MB, or with a sixteenth of all bytes where that is more.
     """
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]
-    full = max(BUCKET_BYTES, sum(sizes) // PARCELS)
+    full = max(BUCKET_BYTES, sum(sizes) // NUM_BUCKETS)
     buckets: list[Bucket] = []
     open_buckets: dict[tuple[str, Types], list[int]] = {}
     filled: dict[tuple[str, Types], int] = {}
