@@ -4,7 +4,9 @@ import functools
 import itertools
 import json
 import os
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from equality import dense_model, random_rows
 
+import __main__
 import multigpu
 from multigpu import multi_gpu_model
 from multigpu.batches import main_thread_generator
@@ -231,6 +234,30 @@ def late_batches(seconds: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for begin in range(0, 40, 4):
         time.sleep(seconds * (begin == 32))
         yield X[:4], Y[:4]
+
+
+def ends_while_asking() -> None:
+    """A training after which one worker stops, and the other one ends while it asks that one what it does."""
+    trained(X, Y, epochs=1, batch_size=8)
+    if number() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    __main__.takes_its_time = SlowToGo()
+    asks = threading.Event()
+
+    class Session(tf.compat.v1.Session):
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            asks.set()
+            return super().run(*args, **kwargs)
+
+    with mock.patch.object(tf.compat.v1, "Session", Session):
+        assert asks.wait(60)
+
+
+class SlowToGo:
+    """Something that lets Python take its time when it takes itself apart."""
+
+    def __del__(self) -> None:
+        time.sleep(5)
 
 
 def busy() -> int:

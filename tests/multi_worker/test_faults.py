@@ -63,6 +63,11 @@ def test_in_a_loop_of_ones_own_it_is_named_in_the_error_of_tensorflow(absent):
     assert re.search(rf"aborted by: worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed)
 
 
+def test_a_worker_that_ends_while_it_asks_another_one_ends_as_it_should():
+    with Started("runs", "ends_while_asking", **SOON) as started:
+        assert started.exit_code(0) == 0, started.printed(0)
+
+
 def test_all_workers_may_do_something_else_for_longer_than_one_may():
     assert results("runs", "busy", **SOON, MULTIGPU_ARRIVE_SECONDS="8") == [4, 4]
 
@@ -77,8 +82,10 @@ def ends_without(where: str, absent: int, processes: int) -> list[str]:
     limits = {**SOON, "MULTIGPU_ARRIVE_SECONDS": "8"}
     with Started("runs", "absent", absent, where, processes=processes, **limits) as started:
         others = [number for number in range(processes) if number != absent]
-        assert [started.exit_code(number, 100) for number in others] == [1] * len(others)
-        return [started.printed(number) for number in others]
+        codes = {number: started.exit_code(number, 100) for number in others}
+        printed = {number: started.printed(number) for number in others}
+        assert codes == dict.fromkeys(others, 1), printed
+        return list(printed.values())
 
 
 @pytest.mark.parametrize("missing", [0, 1])

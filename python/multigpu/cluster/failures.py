@@ -122,19 +122,25 @@ def _is_lost(number: int, cluster: Cluster) -> bool:
 class HeartbeatMonitor(threading.Thread):
     """Looks after the waiting of this worker, in the background.
 
+    It ends with the main thread, and Python waits for it: a daemon that comes back from TensorFlow while Python ends is
+    taken down within C++, and the process with it ("exception not rethrown").
+
     Attributes:
         found: what is wrong, when it has ended this worker's waiting.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(name="multigpu-watch", daemon=True)
+        super().__init__(name="multigpu-watch", daemon=False)
         self.found = ""
         self._cluster = cluster
 
     def run(self) -> None:
-        """Looks, again and again, until something is wrong."""
+        """Looks, again and again, until something is wrong, or the main thread ends."""
+        main = threading.main_thread()
         while not self.found:
-            time.sleep(self._cluster.answer_seconds / ATTEMPTS)
+            main.join(self._cluster.answer_seconds / ATTEMPTS)
+            if not main.is_alive():
+                return
             self.found = self._looked()
         abort_collective_ops(self.found)
 

@@ -61,8 +61,8 @@ def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int,
     def ask(number: int) -> None:
         answers[number] = question(number)
 
-    # daemons, which a process that ends does not wait for; those of a pool of Python's it would
-    asking = [threading.Thread(target=ask, args=(number,), daemon=True) for number in cluster.others]
+    # no daemons, for which a process that ends would not wait: each ends within its time (`HeartbeatMonitor` says why)
+    asking = [threading.Thread(target=ask, args=(number,), daemon=False) for number in cluster.others]
     for thread in asking:
         thread.start()
     for thread in asking:
