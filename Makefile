@@ -9,9 +9,16 @@ R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench soak gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench soak mutants gpu-check clean
 
 test: lint types pytest r
+
+# what a developer runs after each edit: the tests with the mark `quick`
+quick: lint types r-library $(RPY2_READY)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m quick
+	rm -rf $(VENV)/testthat && cp -r tests/testthat $(VENV)/testthat # snapshots of what does not run are deleted there
+	R_LIBS=$(R_LIB) MULTIGPU_QUICK=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
+	  'testthat::test_dir("$(VENV)/testthat", package = "multigpu", load_package = "installed", reporter = "summary")'
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -55,6 +62,11 @@ SEED ?= 0
 soak: $(PLOTS_READY)
 	$(BIN)/python bench/soak --seed $(SEED) --write
 
+# small defects in the package, which the tests have to notice: the first line takes a run of all tests
+mutants: $(PLOTS_READY) r-library
+	$(BIN)/python bench/mutants --coverage
+	$(BIN)/python bench/mutants --seed $(SEED)
+
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
 
@@ -76,4 +88,4 @@ $(RPY2_READY): $(READY) | r-packages
 	touch $@
 
 clean:
-	rm -rf $(VENV) .debian13
+	rm -rf $(VENV)

@@ -4,6 +4,7 @@ With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests 
 (`tests/gpu/gpu_check.py` lists them).
 """
 
+import gc
 import os
 import signal
 
@@ -26,6 +27,7 @@ if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_d
 tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 tf.config.list_logical_devices()  # starts them: no test can change their number
+gc.freeze()  # to look through all that was imported again takes most of a second, in each collection of garbage
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from bench.soak.section import CAMPAIGNS, GOOD, summary
 HERE = Path(__file__).parent
 PROCESSES = 2
 HANGS = 1200  # seconds for one row
-CHUNKS = {"trainings": 50, "kills": 50, "mutated_files": 500, "memory": 1}  # rows of one process
+CHUNKS = {"trainings": 50, "kills": 50, "mutated_files": 500, "memory": 1, "workers": 5}  # rows of one process
 
 
 def main() -> None:
@@ -43,7 +43,8 @@ def main() -> None:
     campaigns = {name: summary(name, rows) for name, rows in found.items()}
     print(json.dumps({name: campaign["answers"] for name, campaign in campaigns.items()}), f"in {seconds:.0f} s")
     if arguments.write:
-        write({"seed": arguments.seed, "without": arguments.without, "seconds": seconds, "campaigns": campaigns})
+        settings = {"seed": arguments.seed, "without": arguments.without, "resumed": known.resumed}
+        write({**settings, "seconds": seconds, "campaigns": campaigns})
     sys.exit(any(campaign["failures"] for campaign in campaigns.values()))
 
 
@@ -82,6 +83,7 @@ class Known:
         self._path = path
         self._lock = threading.Lock()
         lines = path.read_text().splitlines() if path and path.exists() else []
+        self.resumed = bool(lines)
         self._rows = {(campaign, row["number"]): row for campaign, row in map(json.loads, lines)}
 
     def get(self, name: str, number: int) -> dict[str, Any] | None:

@@ -5,17 +5,26 @@ from typing import Any
 
 from bench.lib.markdown_table import markdown_table
 
-CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6}  # rows of a whole soak
+# rows of a whole soak
+CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6, "workers": 40}
 GOOD = {
-    "trainings": {"same", "refused, as it may be"},
+    "trainings": {
+        "same",
+        "same in float64",
+        "same, with NaN in the same places",
+        "at a kink",
+        "refused, as it may be",
+    },
     "kills": {"whole"},
     "mutated_files": {"refused", "read"},
     "memory": {"measured"},
+    "workers": {"same"},
 }
 TITLES = {
     "trainings": "random models, trained on one device and in parallel",
     "kills": "processes killed while saving",
     "mutated_files": "mutated files",
+    "workers": "eight random trainings on one device and on 2 to 5 workers with 1 to 3 devices each",
 }
 MOST_KEPT = 40  # failures of a campaign that are written down
 
@@ -31,7 +40,7 @@ def summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         counted["in a save"] = sum(row.get("in a save", 0) for row in rows)
     elif name == "mutated_files":
         counted["kinds"] = Counter(row["kind"] for row in rows if "kind" in row)
-    else:
+    elif name == "memory":
         counted["rows"] = [row for row in rows if row["answer"] == "measured"]
     return counted
 
@@ -40,16 +49,21 @@ def section(soak: dict[str, Any]) -> str:
     """The section."""
     where, campaigns = soak["environment"], soak["campaigns"]
     without = f" Left out: {', '.join(soak['without'])}." if soak["without"] else ""
+    took = "in several runs" if soak["resumed"] else f"{soak['seconds'] / 60:.0f} minutes"
     parts = [
         "## Soak\n",
         f"`python bench/soak --seed {soak['seed']}`: {where['date']}, {where['machine']}, {where['versions']}, "
-        f"{soak['seconds'] / 60:.0f} minutes, two processes.{without}\n",
+        f"{took}, two processes.{without}\n",
         markdown_table(
             ["campaign", "tried", "answers", "failures"],
             [_line(name, campaigns[name]) for name in TITLES if name in campaigns],
         ),
     ]
     if "trainings" in campaigns:
+        parts.append(
+            "\nOf a model that is off in float32, `same in float64` says that rounding is all of it. `at a kink`, such "
+            "as that of |x| at 0, one device is off from itself after a change in the last digit of its inputs.\n"
+        )
         kinds = sorted(campaigns["trainings"]["kinds"].items(), key=lambda pair: -pair[1])
         parts.append("\nWhat the models had: " + ", ".join(f"{name} {count}" for name, count in kinds) + ".\n")
     if "memory" in campaigns:

@@ -1,6 +1,7 @@
 """One process of a campaign: prints one line of JSON per row. `python bench/soak` starts it."""
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -32,6 +33,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     multigpu.simulate_gpus(8)
+    gc.freeze()  # of what was imported nothing gets free, and to look through it again takes most of a second
     answers, sys.stdout = sys.stdout, sys.stderr  # what else is printed does not belong to the answers
     for row in campaign.rows(**arguments):
         print(json.dumps(row), file=answers, flush=True)

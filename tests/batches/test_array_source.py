@@ -108,6 +108,7 @@ def test_a_parallel_model_trains_on_cut_arrays_as_its_template_does():
     np.testing.assert_allclose(weights[0], plain[0], rtol=1e-5)  # sums of four slices are rounded in another order
 
 
+@pytest.mark.quick
 def test_evaluate_and_predict_are_those_of_keras():
     model, data = one_layer_model(), arrays()
     assert r_interface.evaluate(model, **data, verbose=0) == model.evaluate(**data, verbose=0)

@@ -89,6 +89,7 @@ def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
     assert_on_main_thread(source)
 
 
+@pytest.mark.quick
 def test_a_parallel_model_is_fed():
     parallel, source = multigpu.multi_gpu_model(model_of_one_layer(), gpus=4), Source()
     history = main_thread_generator.fit(parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history

@@ -123,5 +123,6 @@ def test_inputs_with_different_numbers_of_rows_are_refused():
         count_rows([dense(3), strings(3), ragged(4)])
 
 
+@pytest.mark.quick
 def test_all_kinds_of_inputs_count_their_rows_alike():
     assert int(count_rows([kind(5) for kind in KINDS])) == 5

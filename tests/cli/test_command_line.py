@@ -70,6 +70,7 @@ def test_help_names_every_command_and_argument(words, capsys):
         assert word in out
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -183,6 +184,7 @@ def test_devices_says_why_there_are_none(tmp_path):
     ]
 
 
+@pytest.mark.quick
 def test_devices_are_shown_as_a_table_with_the_names_that_gpus_takes(capsys):
     assert main(["devices"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,6 +8,7 @@ from cluster_variables import TWO_WORKERS, tf_config
 from multigpu.cluster.config import described, jobs_of
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("environ", "tasks", "number"),
     [

@@ -98,6 +98,7 @@ def worker():
     return Cluster(("/job:worker/replica:0/task:1", task), ("localhost:1", address), 0), record
 
 
+@pytest.mark.quick
 def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, later):
     cluster, record = worker
     assert peer_status.absent(cluster, seconds=30) == {}

@@ -14,6 +14,7 @@ from multigpu.cluster.config import described
 # Hosts ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("environ", "hosts", "rank", "number", "addresses"),
     [

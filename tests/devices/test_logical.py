@@ -59,6 +59,7 @@ def test_after_tensorflow_has_started_its_devices_are_fixed():
     assert after == "[]"
 
 
+@pytest.mark.quick
 def test_simulated_devices_are_counted_in_order_of_their_ids():
     assert available_gpus() == EIGHT
     assert visible_devices() == {"gpus": EIGHT, "others": EIGHT}

@@ -34,6 +34,7 @@ def refusal(gpus, visible=FOUR_GPUS):
     return str(error.value)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("gpus", "devices"),
     [
@@ -167,6 +168,7 @@ def test_negative_numbers_are_refused(gpus, negative):
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("gpus", "entry", "kind"),
     [

@@ -71,6 +71,7 @@ def test_an_rpy2_that_does_not_fit_r(machine, monkeypatch):
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("reticulate", "multigpu", "message"),
     [

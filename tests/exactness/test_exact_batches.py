@@ -39,6 +39,7 @@ def test_arrays_as_r_sends_them(dtype, order, gpus):
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=24)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("gpus", [3, 8])
 def test_batch_normalization_of_one_row_is_finite(gpus):
     """A replica that stands by works on a copy of a row, and leaves no trace in the statistics."""

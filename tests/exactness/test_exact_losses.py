@@ -95,6 +95,7 @@ def test_add_loss(gpus):
     assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("gpus", [2, 3, 4, 8])
 def test_add_loss_alone(gpus):
     def build():

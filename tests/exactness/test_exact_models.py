@@ -177,6 +177,7 @@ class Measuring(Subclassed):
         return outputs
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "gpus"), [(Subclassed, 3), (Measuring, 2)])
 def test_subclassed_model(kind, gpus):
     def build():
@@ -301,6 +302,7 @@ def test_a_metric_in_a_layer_sees_the_whole_batch(gpus):
 # BatchNormalization with statistics per replica -----------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("gpus", [2, 3, 4, 8])
 def test_moving_statistics_after_one_step(gpus):
     """The mean is that of one device, the variance is the mean of the slices' variances, weighted by rows."""

@@ -100,6 +100,7 @@ def test_learning_rate_schedule(gpus):
     assert_same_steps(optimizer, gpus)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("gpus", [3, 8])
 def test_frozen_weights_get_no_decay(gpus):
     def build():

@@ -106,6 +106,7 @@ def types_by_name(build: Callable[[], keras.Model]) -> dict[str, Types]:
     return {weight.path: travelled[id(weight)] for weight in parallel.template.trainable_variables}
 
 
+@pytest.mark.quick
 def test_a_weight_that_is_read_once_travels_both_ways_in_the_type_of_computation():
     assert set(types_by_name(dense_net).values()) == {BOTH_WAYS, STORED}  # the head computes in float32
     assert list(types_by_name(dense_net).values()).count(STORED) == 2

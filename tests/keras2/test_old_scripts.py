@@ -281,6 +281,7 @@ def test_names_without_a_successor_say_what_to_use_instead(answer):
     assert answer["ignored"] == ["`disable_eager_execution()` is ignored: Keras 3 has no graph mode of TensorFlow 1."]
 
 
+@pytest.mark.quick
 def test_arguments_of_keras_1_say_what_they_are_now(answer):
     assert answer["arguments"] == [
         "Expected arguments of Keras 2 or later for `Conv2D`. Received: `border_mode`. Use `padding`.",
@@ -325,6 +326,7 @@ def test_what_is_trained_is_settled_when_a_model_is_compiled(answer):
     assert answer["frozen"] == [[True, False], [False, True]]
 
 
+@pytest.mark.quick
 def test_epochs_are_told_under_both_names(answer):
     assert answer["epochs"] == [
         "acc",

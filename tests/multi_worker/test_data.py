@@ -36,6 +36,14 @@ def assert_same(actual, expected):
         np.testing.assert_allclose(weight, other, **FLOAT32)
 
 
+@pytest.mark.quick
+def test_two_workers_have_the_weights_of_one_device():
+    expected = runs.resumable(None, gpus=None)
+    for weights in results("runs", "resumable", None):
+        for weight, other in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight, other, **FLOAT32)
+
+
 @pytest.mark.parametrize("kind", ["known length", "unknown length", "steps_per_epoch", "class weights", "files"])
 def test_data_that_all_have_make_the_global_batches_of_one_device(workers, one_device, kind):
     for worker in workers:

@@ -59,6 +59,7 @@ def _made(args):
 # Data of all kinds --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 @every_count
 def test_fit_on_arrays(gpus):
     assert_same_fit(dense_net, gpus, X, Y, batch_size=BATCH, epochs=3)
@@ -130,6 +131,7 @@ def test_evaluate(gpus):
         )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("batch_size", "gpus"), [(1, 3), (2, 8), (5, 3), (5, 8), (64, 4)])
 def test_predict_keeps_the_order_of_rows(batch_size, gpus):
     one, parallel = make_twins(dense_net, gpus)
@@ -215,6 +217,7 @@ def test_a_gradient_tape_of_ones_own(wrap, gpus):
     assert_same_weights(*twins)
 
 
+@pytest.mark.quick
 @every_count
 def test_gradients_of_ones_own_tape_are_those_of_one_device(gpus):
     found = []

@@ -71,6 +71,7 @@ def is_same_object(actual, expected):
     return actual is expected
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("build", ALL)
 def test_it_is_a_keras_model_with_a_template(build):
     template = build()
@@ -162,6 +163,7 @@ def test_its_layers_are_found_by_name_and_by_number(build):
         parallel.get_layer("nobody")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("build", ALL)
 def test_weights_are_read_and_set_through_either_model(build):
     parallel = parallel_of(build)

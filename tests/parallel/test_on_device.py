@@ -247,6 +247,7 @@ def test_the_scope_ends_also_after_an_error():
     assert locate(model.variables[0]) == "CPU:0"
 
 
+@pytest.mark.quick
 def test_an_inner_scope_wins():
     x = keras.Input((3,))
     with multigpu.on_device("CPU:1"):

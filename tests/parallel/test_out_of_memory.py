@@ -78,6 +78,7 @@ def test_the_error_names_device_rows_and_a_batch_size_to_try(verb, rows):
     assert "OOM when allocating tensor" in message
 
 
+@pytest.mark.quick
 def test_the_device_that_ran_out_of_memory_is_named_and_the_template_is_usable():
     model = model_that_stands(most=4, layer=Greedy)
     before = model.get_weights()

@@ -321,6 +321,7 @@ class Rich(Net):
         return self.layers[index]
 
 
+@pytest.mark.quick
 def test_methods_that_the_class_adds_work_in_parallel():
     one, parallel = make_twins(lambda: built(Rich), 3)
     assert_same(parallel.generate(X), one.generate(X))

@@ -44,6 +44,7 @@ def test_after_fit_the_template_has_the_trained_weights(gpus):
     assert_same_weights(parallel.template, one)
 
 
+@pytest.mark.quick
 @uneven_counts
 def test_inside_a_callback_the_template_has_the_trained_weights(gpus):
     one, parallel = make_twins(dense_net, gpus)

@@ -236,6 +236,7 @@ def called_on_six_rows(part):
     return model
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU, layers.SimpleRNN])
 def test_a_stateful_layer_is_refused_by_name(kind):
     assert refusal(called_on_six_rows(kind(2, stateful=True, name="memory"))) == stateful("memory")
@@ -318,6 +319,7 @@ def test_such_an_output_of_a_subclassed_model_is_refused_at_the_first_call(reduc
     assert NO_BATCH_AXIS.format(name="whole", shape=shape) in str(error.value)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize(("reduce", "shape"), WHOLE)
 def test_such_an_output_of_a_subclassed_model_is_refused_at_the_first_step(reduce, shape, run_eagerly):

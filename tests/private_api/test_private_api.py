@@ -68,6 +68,7 @@ def foreign_names(tree):
                 yield name
 
 
+@pytest.mark.quick
 def test_no_other_room_imports_a_private_module():
     assert {path.name: names for path, tree in OTHER_ROOMS.items() if (names := list(private_modules(tree)))} == {}
 
@@ -113,6 +114,7 @@ def test_seeds_have_their_name():
     assert not is_seed(keras.Variable(1.0))
 
 
+@pytest.mark.quick
 def test_masks_ride_on_tensors():
     assert mask_of(layers.Masking()(np.zeros((2, 3, 1)))).shape == (2, 3)
     pooled = layers.GlobalAveragePooling1D()(with_mask(tf.constant([[[1.0], [5.0]]]), tf.constant([[True, False]])))
@@ -209,6 +211,7 @@ def test_scopes_and_symbols_are_known():
         assert keras.saving.deserialize_keras_object  # within, Lambda may be read
 
 
+@pytest.mark.quick
 def test_datasets_tell_their_functions_and_inputs():
     dataset = tf.data.Dataset.range(4).map(lambda x: x + 1)
     assert len(datasets.graphs_of(dataset)) == 1

@@ -119,6 +119,7 @@ def test_memory_is_taken_from_the_first_writer_to_the_last_reader():
     assert most_at_once(ops) == 3 * 400  # b, c and the result; x is free by then
 
 
+@pytest.mark.quick
 def test_it_prints_as_a_table():
     text = str(estimate(keras.Sequential([keras.Input((1000,)), layers.Dense(1000)]), 2, 5, "sgd"))
     assert text.splitlines() == [

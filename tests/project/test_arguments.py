@@ -153,6 +153,7 @@ def named_arguments(function):
     return {name for name, each in inspect.signature(function).parameters.items() if each.kind not in kinds}
 
 
+@pytest.mark.quick
 def test_the_table_has_every_argument_of_every_public_function(calls):
     public = {name for name in embedded_r.__all__ if inspect.isfunction(getattr(embedded_r, name))} - {"start"}
     assert set(MEANT) == {*multigpu.__all__, *public, "overview"}

@@ -171,6 +171,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", TEXTS)
 def test_links_lead_somewhere(name):
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", TEXTS[name]):

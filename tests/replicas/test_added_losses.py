@@ -114,6 +114,7 @@ def of_sparse_rows():
     return keras.Model(rows, keras.layers.Dense(2)(Adds(sum_of_squares)(keras.layers.Dense(4)(rows))))
 
 
+@pytest.mark.quick
 def test_losses_of_sparse_inputs_are_exact():
     def batches():
         return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).map(lambda x, y: (tf.sparse.from_dense(x), y))

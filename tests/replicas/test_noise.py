@@ -71,6 +71,7 @@ def test_the_templates_generator_advances_once_per_call_as_on_one_device():
     np.testing.assert_array_equal(states[1], states[0])
 
 
+@pytest.mark.quick
 def test_without_training_nothing_is_dropped():
     parallel = multigpu.multi_gpu_model(dropout(), gpus=4)
     np.testing.assert_array_equal(parallel.predict(ONES, verbose=0), ONES)

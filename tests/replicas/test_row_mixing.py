@@ -116,6 +116,7 @@ def eagerly():
     return {**mean_squared(), "run_eagerly": True}
 
 
+@pytest.mark.quick
 def test_functions_that_are_run_eagerly_are_looked_at_too():
     parallel = multi_gpu_model(in_a_model(Covariance()), gpus=2)
     parallel.compile(**mean_squared())

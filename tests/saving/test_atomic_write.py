@@ -101,6 +101,7 @@ def test_a_full_disk_is_named_whoever_reports_it(error, tmp_path):
     assert (tmp_path / "m.h5").read_text() == "old"
 
 
+@pytest.mark.quick
 def test_other_errors_pass_as_they_are_and_the_old_file_stays(tmp_path):
     (tmp_path / "m.h5").write_text("old")
 

@@ -257,6 +257,7 @@ def test_state_of_an_optimizer_that_has_stepped_is_not_taken_in_part(tmp_path):
     assert again.optimizer.iterations == 0
 
 
+@pytest.mark.quick
 def test_how_the_model_was_compiled_comes_back_in_full(tmp_path):
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
     model.compile(

@@ -56,6 +56,7 @@ def test_a_template_of_keras_2_loads_as_a_model(name):
     assert not model.compiled
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_whole_old_parallel_model_loads_as_its_template_with_its_optimizer(name):
     path = OLD / f"{name}-parallel-model.h5"

@@ -183,6 +183,7 @@ def test_stock_keras_reads_the_template_back_from_every_way_of_saving(tmp_path):
     assert found == dict.fromkeys(files, "as it was")
 
 
+@pytest.mark.quick
 def test_the_config_of_the_parallel_model_is_the_templates():
     template = plain()
     parallel = multi_gpu_model(template, gpus=2)

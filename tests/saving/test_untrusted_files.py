@@ -282,6 +282,7 @@ def test_code_is_run_only_if_the_caller_says_so_in_so_many_words(forked, globall
     np.testing.assert_array_equal(again(x), model(x))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "layer",
     [

@@ -78,12 +78,12 @@ def train(
     return template, numbers
 
 
-def assert_same_numbers(actual: Numbers, expected: Numbers, **tolerance: float) -> None:
+def assert_same_numbers(actual: Numbers, expected: Numbers, equal_nan: bool = False, **tolerance: float) -> None:
     """Compares numbers by name: the same names, types and shapes, and values within the tolerance."""
     assert actual.keys() == expected.keys(), f"only on one side: {actual.keys() ^ expected.keys()}"
     for name, number in expected.items():
         assert (actual[name].dtype, actual[name].shape) == (number.dtype, number.shape), name
-        np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=False, **tolerance)
+        np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=equal_nan, **tolerance)
 
 
 def count_rows(x: Any) -> int:

@@ -13,7 +13,7 @@ def train_in_python(x, y, weights):
 ")$train_in_python
 }
 
-test_that("R and Python give the same numbers for the same template and data", {
+quick_test_that("R and Python give the same numbers for the same template and data", {
   data <- small_data()
   model <- small_model()
   start <- model$get_weights()
@@ -50,7 +50,7 @@ test_that("what is not a template is an error", {
   })
 })
 
-test_that("numbers become integer counts and ids, and a single number is a count", {
+quick_test_that("numbers become integer counts and ids, and a single number is a count", {
   expect_null(as_gpus(NULL))
   expect_identical(as_gpus(8), 8L)
   expect_identical(as_gpus(8L), 8L)

@@ -1,4 +1,4 @@
-test_that("an overview is a data frame that prints as Python prints it", {
+quick_test_that("an overview is a data frame that prints as Python prints it", {
   parallel <- parallel_model()
   fit(parallel, small_data()$x, small_data()$y, epochs = 1)
   table <- overview(parallel, batch_size = 10)

@@ -12,7 +12,7 @@ test_that("a saved parallel model is its template, with weights and optimizer", 
   expect_identical(as.integer(loaded$optimizer$iterations$numpy()), 2L) # 50 rows are two batches
 })
 
-test_that("weights are saved and loaded, for the parallel model and for the template", {
+quick_test_that("weights are saved and loaded, for the parallel model and for the template", {
   parallel <- parallel_model()
   file <- h5()
   expect_true(save_model_weights_hdf5(parallel, file))

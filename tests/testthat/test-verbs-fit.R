@@ -88,7 +88,7 @@ test_that("the default verbosity depends on the environment", {
   expect_identical(default_verbose(), 2L)
 })
 
-test_that("an error from Python has its message, without a traceback", {
+quick_test_that("an error from Python has its message, without a traceback", {
   data <- small_data()
   uncompiled <- multi_gpu_model(small_model(), 2)
   expect_snapshot({

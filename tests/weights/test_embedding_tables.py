@@ -173,6 +173,7 @@ def test_a_regularised_table_trains_as_on_one_device():
     assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD), gpus=3)
 
 
+@pytest.mark.quick
 def test_rows_are_looked_up_and_updated_by_the_owner_alone():
     template = one_table()
     devices = ["CPU:1", "CPU:2", "CPU:3"]

@@ -42,6 +42,7 @@ def test_the_most_loaded_owner_has_at_most_the_mean_and_one_more(sizes, num_devi
     assert max(loads) <= sum(sizes) / num_devices + max(sizes, default=0)
 
 
+@pytest.mark.quick
 def test_weights_and_statistics_are_spread_over_the_target_devices():
     template = wide_net()
     multi_gpu_model(template, gpus=DEVICES)

@@ -84,6 +84,7 @@ def test_relocation_moves_statistics_and_seeds_too():
     assert devices_of(template.variables) == {"CPU:0"}
 
 
+@pytest.mark.quick
 def test_a_relocated_template_trains_as_on_one_device():
     one, template = dense_net(), build_away()
     template.set_weights(one.get_weights())

@@ -121,6 +121,7 @@ def gradients(num_replicas, connected):
     return weights, tape.gradient(loss, [weight.value for weight in weights])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_the_gradient_of_send_is_the_sum_over_the_replicas(num_replicas):
     weights, found = gradients(num_replicas, connected={0, 1, 2, 3})

@@ -45,6 +45,7 @@ def arrays_between(run, start, end):
     return sorted(t.shape for t in ends)
 
 
+@pytest.mark.quick
 def test_each_slice_is_sent_once_and_each_output_comes_back_once():
     parallel = multi_gpu_model(two_inputs(), gpus=DEVICES)
     x = batches((X, random_rows(20, 5)))

@@ -31,7 +31,7 @@ class Group:
             x: of the same shape and type everywhere.
             label: what is summed, and its shape if that changes from trace to trace; the same everywhere.
         """
-        sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(_outermost_graph(), _Sums())
+        sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
         return collective_sum(
             x, self.size, self.name, sums.number(self.name, label, x.dtype.name), self.timeout_seconds
         )
@@ -49,7 +49,7 @@ class _Sums:
         return self._numbers.of(f"{group}|{label}|{occurrence}|{dtype}")
 
 
-def _outermost_graph() -> tf.Graph:
+def outermost_graph() -> tf.Graph:
     """The graph of the whole function: those of branches, loops and functions inside of it run in one step with it."""
     graph = tf.compat.v1.get_default_graph()
     while isinstance(getattr(graph, "outer_graph", None), type(graph)):

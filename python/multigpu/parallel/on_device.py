@@ -106,8 +106,9 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
     if not is_symbolic((args, kwargs)):
         return _call_now(device, original, layer, args, kwargs)
     check_unplaced(layer)
+    new = not layer.variables
     outputs = original(layer, *args, **kwargs)
-    keep_weights(layer, device)
+    keep_weights(layer, device, new=new)
     run_in_place_of(layer, PlacedCall(layer, device))
     return outputs
 

@@ -1,10 +1,12 @@
 """A call of a layer on one device, and how functional models come to run it instead of the layer."""
 
+import weakref
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from multigpu.cluster.collective import outermost_graph
 from multigpu.devices.plan import Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.step_scope import update_beside_weights
@@ -43,11 +45,23 @@ class PlacedCall:
         return getattr(self._operation, name)
 
     def _prepare_update(self) -> None:
-        """Sees that weights are updated where they are, before the step that does so is traced."""
+        """Sees that weights are updated where they are, before the step that does so is traced.
+
+        The model whose step it is has all parts: one look for it is enough for a trace.
+        """
+        wanted, graph = set(map(id, self._layer.trainable_variables)), outermost_graph()
+        if wanted <= _prepared.get(graph, set()):
+            return
+        prepared = _prepared.setdefault(graph, set())
+        prepared.update(wanted)
         for model in models_with(self._layer.trainable_variables):
+            prepared.update(map(id, model.variables))
             if model.compiled and model.optimizer is not None:
                 build_slots(model.optimizer, model.trainable_variables)
                 update_beside_weights(model.optimizer)
+
+
+_prepared: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the step being traced → weights of prepared models
 
 
 class _OperationAsLayer(keras.Layer):
@@ -62,13 +76,21 @@ class _OperationAsLayer(keras.Layer):
         return self._called(*args, **kwargs)
 
 
-def keep_weights(layer: keras.Layer, device: str) -> None:
-    """Has a device keep a layer's weights, if the layer is placed for the first time."""
+def keep_weights(layer: keras.Layer, device: str, new: bool = False) -> None:
+    """Has a device keep a layer's weights, if the layer is placed for the first time.
+
+    Args:
+        layer: the layer.
+        device: name of the device.
+        new: the weights were just made, so that no model knows them yet.
+    """
     if "kept_by" in layer.__dict__ or any(backing_variable(variable) is None for variable in layer.variables):
         return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
     layer.__dict__["kept_by"] = device  # set so, Keras does not track it
     weights = [variable for variable in layer.variables if stored_dtype(variable).is_floating]
-    if tf.executing_eagerly():
+    if new:
+        place(weights, device)
+    elif tf.executing_eagerly():
         move([(variable, device) for variable in weights])
     else:  # the step that is being traced is the first that reads them
         outside_of_functions(place, weights, device)

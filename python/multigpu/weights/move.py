@@ -23,5 +23,10 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
 def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
     """All living models with any of these variables, also those that only share a layer: they hold stale functions."""
     wanted = set(map(id, variables))
-    models = [thing for thing in gc.get_objects() if issubclass(type(thing), keras.Model)]
+    classes = _with_subclasses(keras.Model)
+    models = [thing for thing in gc.get_objects() if type(thing) in classes]
     return [model for model in models if any(id(variable) in wanted for variable in model.variables)]
+
+
+def _with_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_with_subclasses, type.__subclasses__(kind)))

@@ -1,0 +1,112 @@
+"""Which test runs which line, and what the tests say to a copy of the repository in which one file has a defect."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from coverage import CoverageData
+
+from bench.mutants.kinds import Mutant
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / ".venv" / "coverage"
+SECONDS = 1800  # after which a run hangs: that is noticed, too
+AT_FIRST = 150.0  # seconds of tests that run the line, which are tried before all tests
+SETTINGS = """
+[run]
+source_pkgs = multigpu
+context = ${PYTEST_CURRENT_TEST}
+parallel = true
+data_file = ${COVERAGE_FOLDER}/data
+patch = subprocess
+"""
+
+
+def measure_coverage() -> None:
+    """Runs all tests once, and writes down which test runs which line, also in the processes that it starts."""
+    shutil.rmtree(DATA, ignore_errors=True)
+    DATA.mkdir(parents=True)
+    settings = DATA / "settings"
+    settings.write_text(SETTINGS)
+    environ = {**os.environ, "COVERAGE_FOLDER": str(DATA), "PYTHONPATH": str(ROOT)}
+    coverage, rc = [sys.executable, "-m", "coverage"], f"--rcfile={settings}"
+    tests = ["pytest", "-n", "2", "--dist", "loadfile", "-p", "bench.mutants.pytest_contexts"]
+    subprocess.run([*coverage, "run", rc, "-m", *tests], cwd=ROOT, env=environ, check=True)
+    subprocess.run([*coverage, "combine", "-q", rc], cwd=DATA, env=environ, check=True)
+
+
+class Coverage:
+    """The tests that run a line, and how long each of them takes."""
+
+    def __init__(self) -> None:
+        self._data = CoverageData(str(DATA / "data"))
+        self._data.read()
+        lines = "".join(file.read_text() for file in DATA.glob("seconds-*")).splitlines()
+        self._seconds = dict(map(json.loads, lines))
+
+    def tests(self, path: Path, line: int) -> list[str]:
+        """The tests that run a line of the package, the fastest ones first, until they take too long together."""
+        file = next(name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}"))
+        contexts = self._data.contexts_by_lineno(file).get(line, [])
+        tests = {context.split("|")[-1].rsplit(" (", 1)[0] for context in contexts} & self._seconds.keys()
+        chosen, seconds = [], 0.0
+        for test in sorted(tests, key=self._seconds.__getitem__):
+            seconds += self._seconds[test]
+            if chosen and seconds > AT_FIRST:
+                break
+            chosen.append(test)
+        return chosen
+
+
+class Trials:
+    """A copy of the repository, for one defect after the other."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
+        self._folder = tempfile.TemporaryDirectory()
+        self._root = Path(self._folder.name) / "multigpu"
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in tracked.rstrip("\0").split("\0"):
+            (self._root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, self._root / name)
+        (self._root / ".venv").symlink_to(ROOT / ".venv")
+        for command in (["git", "init", "-q"], ["git", "add", "--all"]):  # some tests ask what is tracked
+            subprocess.run(command, cwd=self._root, check=True)
+
+    def answer(self, path: Path, mutant: Mutant) -> dict[str, Any]:
+        """What the tests say to a defect, and which of them it was that failed."""
+        file = self._root / "python" / "multigpu" / path
+        source = file.read_bytes()
+        tests = self._coverage.tests(path, mutant.line)
+        room = f"tests/{path.parts[0]}" if len(path.parts) > 1 else "tests/project"
+        file.write_bytes(mutant.of(source))
+        try:
+            for stage, chosen in [("its tests", tests or [room]), ("all tests", ["tests"])]:
+                failed = self._failed(chosen)
+                if failed:
+                    return {"answer": "killed", "by": stage, "test": failed}
+        finally:
+            file.write_bytes(source)
+        return {"answer": "survived", "ran": len(tests)}
+
+    def _failed(self, tests: list[str]) -> str:
+        """The first test that fails, if one does."""
+        listed = self._root.parent / "tests"
+        listed.write_text("\n".join(tests))
+        environ = {**os.environ, "PYTHONPATH": str(self._root / "python"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
+        try:
+            ended = subprocess.run(
+                [*command, f"@{listed}"], cwd=self._root, env=environ, capture_output=True, text=True, timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        if ended.returncode == 0:
+            return ""
+        said = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return said[0].split(" - ")[0] if said else f"exit status {ended.returncode}"

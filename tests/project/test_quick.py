@@ -1,0 +1,19 @@
+"""`make quick` has a test of every folder."""
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = sorted({file.parent for file in TESTS.glob("*/test_*.py")})
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_has_a_quick_test(folder):
+    assert any("@pytest.mark.quick\n" in file.read_text() for file in folder.glob("test_*.py"))
+
+
+@pytest.mark.quick
+def test_so_have_the_tests_in_r():
+    assert any("\nquick_test_that(" in file.read_text() for file in (TESTS / "testthat").glob("test-*.R"))
