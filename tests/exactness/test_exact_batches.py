@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from equality import assert_same_training, dense_model, mean_squared, random_rows
+from equality import COUNTS, assert_same_training, dense_model, mean_squared, random_rows
 
 from multigpu import multi_gpu_model
 
@@ -30,7 +30,7 @@ def test_batches_of_one_row_less_than_there_are_devices(gpus):
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=gpus - 1)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 @pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), ("float64", "F")])
 def test_arrays_as_r_sends_them(dtype, order, gpus):
     """R keeps numbers in float64, columns first."""

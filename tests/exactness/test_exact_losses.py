@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from equality import assert_same_training, dense_model, mean_squared, random_ids, random_rows
+from equality import COUNTS, assert_same_training, dense_model, mean_squared, random_ids, random_rows
 
 ROWS = 23  # with batches of 8: two even steps, and one of 7 rows
 layers = keras.layers
@@ -65,7 +65,7 @@ def test_own_loss(loss, gpus):
     assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=with_loss(loss), gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_loss_of_a_masked_output(gpus):
     def build():
         masking = layers.Masking()
@@ -87,7 +87,7 @@ class AddsLoss(layers.Layer):
         return x
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_add_loss(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), layers.Dense(4), AddsLoss(), layers.Dense(2), AddsLoss()])
@@ -96,7 +96,7 @@ def test_add_loss(gpus):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_add_loss_alone(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), layers.Dense(2), AddsLoss()])
@@ -107,7 +107,7 @@ def test_add_loss_alone(gpus):
     assert_same_training(build, random_rows(ROWS, 3), None, compile=compile, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_weight_regularizers_count_once(gpus):
     def build():
         hidden = layers.Dense(4, kernel_regularizer=keras.regularizers.L1(0.1), bias_regularizer="l2")
@@ -117,7 +117,7 @@ def test_weight_regularizers_count_once(gpus):
     assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_activity_regularizers(gpus):
     def build():
         hidden = layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.1))
@@ -126,7 +126,7 @@ def test_activity_regularizers(gpus):
     assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_regularizers_of_a_layer_that_is_called_twice(gpus):
     def build():
         shared = layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l1")
@@ -139,7 +139,7 @@ def test_regularizers_of_a_layer_that_is_called_twice(gpus):
 # Weights of rows ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_sample_weight(gpus):
     weight = np.linspace(0, 2, ROWS, dtype="float32")
     assert_same_training(
@@ -152,7 +152,7 @@ def test_sample_weight(gpus):
     )
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_sample_weight_per_time_step_of_a_masked_output(gpus):
     def build():
         return keras.Sequential([keras.Input((4, 2)), layers.Masking(), layers.Dense(1)])
@@ -163,7 +163,7 @@ def test_sample_weight_per_time_step_of_a_masked_output(gpus):
     assert_same_training(build, x, random_rows(ROWS, 4, 1), compile=with_loss("mse"), gpus=gpus, sample_weight=weight)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_class_weight(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), layers.Dense(3, activation="softmax")])
@@ -176,7 +176,7 @@ def test_class_weight(gpus):
     assert_same_training(build, random_rows(ROWS, 3), y, compile=compile, gpus=gpus, class_weight=weights)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_sample_weight_per_output(gpus):
     def build():
         inputs = keras.Input((3,))

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
+from equality import COUNTS, FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
 
 from multigpu import multi_gpu_model
 
@@ -12,12 +12,12 @@ ROWS = 23  # with batches of 8: two even steps, and one of 7 rows
 layers = keras.layers
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_dense(gpus):
     assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_convolutions(gpus):
     def build():
         return keras.Sequential(
@@ -67,7 +67,7 @@ def named_targets() -> dict[str, np.ndarray]:
     return {"size": random_rows(ROWS, 1, seed=2), "kind": random_ids(ROWS, 1, below=3)}
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_inputs_and_outputs_in_dicts(gpus):
     def build():
         return keras.Model(*two_towers())
@@ -75,7 +75,7 @@ def test_inputs_and_outputs_in_dicts(gpus):
     assert_same_training(build, named_inputs(), named_targets(), compile=losses_by_name, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_inputs_and_outputs_in_lists(gpus):
     def build():
         inputs, outputs = two_towers()
@@ -90,7 +90,7 @@ def test_inputs_and_outputs_in_lists(gpus):
     assert_same_training(build, x, y, compile=compile, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_list_outputs_with_losses_and_metrics_by_output_name(gpus):
     def build():
         inputs, outputs = two_towers()
@@ -100,7 +100,7 @@ def test_list_outputs_with_losses_and_metrics_by_output_name(gpus):
     assert_same_training(build, named_inputs(), y, compile=losses_by_name, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_int_float_and_string_inputs(gpus):
     words = np.array(["red", "green", "blue", "unknown"])[random_ids(ROWS, 1, below=4)]
     x = {"word": tf.constant(words), "number": random_ids(ROWS, 1, below=5), "size": 10 * random_rows(ROWS, 2) + 7}
@@ -125,7 +125,7 @@ def test_int_float_and_string_inputs(gpus):
 # Models in models -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_siamese_model_calls_one_nested_model_twice(gpus):
     def build():
         encoder = dense_model()
@@ -137,7 +137,7 @@ def test_siamese_model_calls_one_nested_model_twice(gpus):
     assert_same_training(build, x, random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_nested_models(gpus):
     def build():
         inner = keras.Sequential([keras.Input((2,)), dense_and_tanh(), dense_and_tanh()])
@@ -192,7 +192,7 @@ def test_subclassed_model(kind, gpus):
 # Sequences ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_the_loss_sees_the_mask_of_an_embedding(gpus):
     def build():
         masked = layers.Embedding(6, 3, mask_zero=True)
@@ -205,7 +205,7 @@ def test_the_loss_sees_the_mask_of_an_embedding(gpus):
     assert_same_training(build, x, random_rows(ROWS, 5, 2), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_recurrent_network_with_its_initial_state_as_an_input(gpus):
     def build():
         steps, state = keras.Input((5, 2), name="steps"), keras.Input((4,), name="state")
@@ -221,7 +221,7 @@ def test_recurrent_network_with_its_initial_state_as_an_input(gpus):
     assert_same_training(build, x, y, compile=compile, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_bidirectional_recurrent_network(gpus):
     def build():
         return keras.Sequential([keras.Input((5, 2)), layers.Bidirectional(layers.SimpleRNN(2)), layers.Dense(1)])
@@ -229,7 +229,7 @@ def test_bidirectional_recurrent_network(gpus):
     assert_same_training(build, random_rows(ROWS, 5, 2), random_rows(ROWS, 1), compile=mean_squared, gpus=gpus)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_attention(gpus):
     def build():
         words = keras.Input((5,), dtype="int32")
@@ -246,7 +246,7 @@ def test_attention(gpus):
 # State that a forward pass changes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_spectral_normalization(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), layers.SpectralNormalization(layers.Dense(4)), layers.Dense(2)])
@@ -279,7 +279,7 @@ class Watching(layers.Layer):
         return x
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_a_layer_counts_its_calls_as_on_one_device(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), Counting(), layers.Dense(2)])
@@ -288,7 +288,7 @@ def test_a_layer_counts_its_calls_as_on_one_device(gpus):
     assert int(template.layers[0].num_calls.numpy()) == 3
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_a_metric_in_a_layer_sees_the_whole_batch(gpus):
     def build():
         return keras.Sequential([keras.Input((3,)), Watching(), layers.Dense(2)])
@@ -303,7 +303,7 @@ def test_a_metric_in_a_layer_sees_the_whole_batch(gpus):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_moving_statistics_after_one_step(gpus):
     """The mean is that of one device, the variance is the mean of the slices' variances, weighted by rows."""
     x = random_rows(19, 2)
@@ -352,7 +352,7 @@ def train_on_slices(template: keras.Model, x: np.ndarray, y: np.ndarray, num_sli
     return float(loss)
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_convolution_with_normalization_equals_slices_by_hand(gpus):
     x, y = random_rows(ROWS, 5, 5, 1), random_rows(ROWS, 2)
 

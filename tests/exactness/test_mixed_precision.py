@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from equality import COUNTS
 from executed_graphs import executed
 from keras import layers
 
@@ -83,7 +84,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return random.normal(size=(14, 6, 4)).astype("float32"), random.normal(size=(14, 1)).astype("float32")
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 8])
+@pytest.mark.parametrize("gpus", COUNTS)
 @pytest.mark.parametrize(
     "build", [dense_net, recurrent_net, shared_net, tied_net, normalized_net, embedded_net], ids=lambda f: f.__name__
 )

@@ -1,6 +1,6 @@
 """Processes that save for ever, and are killed at random moments.
 
-A server imports the package once. Every saver is forked from it before TensorFlow starts, so that sixty of them cost
+A server imports the package once. Every saver is forked from it before TensorFlow starts, so that many of them cost
 seconds; what they run are the real functions. One reader, forked likewise, loads each file with the real loaders.
 """
 

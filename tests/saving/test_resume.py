@@ -8,7 +8,7 @@ from multigpu import multi_gpu_model
 from multigpu.weights.place_locate import locate
 
 X, Y = random_rows(22, 5), random_rows(22, 2, seed=1)
-COUNTS = [None, 2, 3, 8]  # None is the template alone
+TWINS = [None, 2, 3, 8]  # None is the template alone
 
 
 def build():
@@ -58,7 +58,7 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
+@pytest.mark.parametrize("gpus", TWINS)
 def test_training_goes_on_from_a_whole_file(gpus, uninterrupted, files):
     loaded = keras.saving.load_model(files / "model.keras")
     assert type(loaded) is keras.Sequential
@@ -67,7 +67,7 @@ def test_training_goes_on_from_a_whole_file(gpus, uninterrupted, files):
     assert_same([fit(model), state(loaded)], list(uninterrupted[1:]))
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
+@pytest.mark.parametrize("gpus", TWINS)
 def test_training_goes_on_from_weights_and_optimizer_state(gpus, uninterrupted, files):
     model = spread(build(), gpus)
     model.optimizer.build(model.trainable_variables)  # so that it has where to load its state

@@ -10,6 +10,7 @@ import numpy as np
 from multigpu import multi_gpu_model
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
+COUNTS = [3, 8]  # devices: uneven slices, and more devices than some batches have rows; `make soak` has 2 to 8
 Numbers = dict[str, np.ndarray]
 
 

@@ -161,11 +161,14 @@ def arrays_moved(run):
     )
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """A step of plain SGD, which has nothing but weights and their gradients to move."""
+    return step_of(net())[1]
+
+
 @pytest.mark.parametrize("update", UPDATES)
-def test_an_update_runs_beside_its_weight_and_moves_no_more_arrays_than_plain_sgd(update):
-    """Plain SGD has nothing but weights and their gradients to move."""
-    _, plain = step_of(net())
-    keras.utils.clear_session()
+def test_an_update_runs_beside_its_weight_and_moves_no_more_arrays_than_plain_sgd(update, plain):
     parallel, run = step_of(net(), UPDATES[update]())
     assert arrays_moved(run) == arrays_moved(plain)
     arrays = [slot for slot in parallel.optimizer.variables if slot.shape != ()]
