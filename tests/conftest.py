@@ -27,7 +27,17 @@ if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_d
 tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 tf.config.list_logical_devices()  # starts them: no test can change their number
-gc.freeze()  # to look through all that was imported again takes most of a second, in each collection of garbage
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen():
+    """What was there before the tests of a file is not looked through again when they collect garbage.
+
+    That takes most of a second for what was imported, and longer later: Keras itself leaves 6,000 objects of each model
+    that was trained on one device, for good.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

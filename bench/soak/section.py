@@ -116,4 +116,7 @@ def _memory(rows: list[dict[str, Any]]) -> str:
                 *changes,
             ]
         )
-    return markdown_table(head, lines)
+    return (
+        markdown_table(head, lines)
+        + "\nOne device is Keras alone, which keeps some of each model that it has trained.\n"
+    )

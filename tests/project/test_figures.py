@@ -91,6 +91,7 @@ def test_the_section_of_the_soak_counts_answers_and_tells_failures(root):
     soak = {
         "seed": 3,
         "without": [],
+        "resumed": False,
         "seconds": 60,
         "environment": {"date": "", "machine": "", "versions": ""},
         "campaigns": {name: section.summary(name, of_name) for name, of_name in rows.items()},
