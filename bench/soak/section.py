@@ -118,5 +118,5 @@ def _memory(rows: list[dict[str, Any]]) -> str:
         )
     return (
         markdown_table(head, lines)
-        + "\nOne device is Keras alone, which keeps some of each model that it has trained.\n"
+        + "\n\nOne device is Keras alone, which keeps some of each model that it has trained.\n"
     )
