@@ -57,7 +57,7 @@ demo: $(READY) r-library
 bench: $(PLOTS_READY) r-library
 	$(BIN)/python bench/lib/report.py
 
-# about an hour on two cores; SEED=1 gives other models, moments and files
+# an hour and a half on two cores; SEED=1 gives other models, moments and files
 SEED ?= 0
 soak: $(PLOTS_READY)
 	$(BIN)/python bench/soak --seed $(SEED) --write

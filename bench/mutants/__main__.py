@@ -5,9 +5,9 @@
     python bench/mutants --only weights --count 20       # of one room
     python bench/mutants --seed 0 --show                 # lists them, runs nothing
 
-Mutants are drawn from every room. First the tests that run its line, the fastest ones first, until one of
-them fails; a mutant that they let live is tried on all tests, and on those of R. General tools (mutmut, cosmic-ray)
-start all tests anew for each mutant, or in forks of one process, in which TensorFlow does not work.
+Mutants are drawn from every room. On each are tried the tests that run its line, the fastest ones first, until one of
+them fails; if none does, all tests in Python. General tools (mutmut, cosmic-ray) start all tests anew for each mutant,
+or in forks of one process, in which TensorFlow does not work.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""An hour of trouble: random models, killed saves, mutated files, long runs. `python bench/soak`, or `make soak`.
+"""An hour and a half of trouble: random models, kills, mutated files, long runs, workers. `make soak` runs it.
 
     python bench/soak --seed 3                                       # all of it
     python bench/soak --share 0.03                                   # a short one

@@ -6,7 +6,7 @@ from typing import Any
 from bench.lib.markdown_table import markdown_table
 
 # rows of a whole soak
-CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6, "workers": 40}
+CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6, "workers": 12}
 GOOD = {
     "trainings": {
         "same",
