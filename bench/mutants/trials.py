@@ -73,7 +73,7 @@ class Trials:
         tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in tracked.rstrip("\0").split("\0"):
             (self._root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, self._root / name)
+            shutil.copy2(ROOT / name, self._root / name, follow_symlinks=False)
         (self._root / ".venv").symlink_to(ROOT / ".venv")
         for command in (["git", "init", "-q"], ["git", "add", "--all"]):  # some tests ask what is tracked
             subprocess.run(command, cwd=self._root, check=True)
