@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 import pytest
-from equality import COUNTS, assert_same_training, dense_model, mean_squared, random_rows
+from equality import assert_same_training, dense_model, mean_squared, random_rows
 
 from multigpu import multi_gpu_model
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", [3, 8])
 @pytest.mark.parametrize(
     ("rows", "batch_size"),
     [
@@ -23,20 +23,19 @@ def test_batches(rows, batch_size, gpus):
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=batch_size)
 
 
-@pytest.mark.parametrize("gpus", [3, 4, 8])
+@pytest.mark.parametrize("gpus", [2, 4, 8])
 def test_batches_of_one_row_less_than_there_are_devices(gpus):
     rows = 3 * (gpus - 1)
     x, y = random_rows(rows, 3), random_rows(rows, 2)
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=gpus - 1)
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
 @pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), ("float64", "F")])
-def test_arrays_as_r_sends_them(dtype, order, gpus):
+def test_arrays_as_r_sends_them(dtype, order):
     """R keeps numbers in float64, columns first."""
     x, y = (np.asarray(rows, dtype, order=order) for rows in (random_rows(65, 3), random_rows(65, 2)))
     assert x.flags.f_contiguous == (order == "F")
-    assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=24)
+    assert_same_training(dense_model, x, y, compile=mean_squared, batch_size=24)
 
 
 @pytest.mark.quick

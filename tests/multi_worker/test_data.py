@@ -19,7 +19,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def workers(files):
     """What each of two workers with one device gets, of every run."""
-    return results("runs", "all_runs", files)
+    return results("runs", "all_runs", files, anew=True)
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_in_a_loop_of_ones_own_it_is_named_in_the_error_of_tensorflow(absent):
 
 
 def test_a_worker_that_ends_while_it_asks_another_one_ends_as_it_should():
-    with Started("runs", "ends_while_asking", **SOON) as started:
+    with Started("runs", "ends_while_asking", anew=True, **SOON) as started:
         assert started.exit_code(0) == 0, started.printed(0)
 
 

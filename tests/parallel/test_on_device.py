@@ -3,7 +3,6 @@
 import contextlib
 import re
 import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import tensorflow as tf
 from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, train
 from executed_graphs import executed
+from forked_python import python
 from keras import layers
 
 import multigpu
@@ -191,7 +191,7 @@ def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
     file, data, predicted = tmp_path / f"model{suffix}", tmp_path / "x.npy", tmp_path / "y.npy"
     multigpu.save_model_hdf5(model, file) if suffix == ".h5" else model.save(file)
     np.save(data, np.stack(SEQUENCES))
-    subprocess.run([sys.executable, "-c", LOAD, file, data, predicted], check=True)
+    subprocess.run([*python(), "-c", LOAD, file, data, predicted], check=True)
     np.testing.assert_allclose(np.load(predicted), model.predict(SEQUENCES, verbose=0), **FLOAT32)
 
 

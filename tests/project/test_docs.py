@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from forked_python import python
 
 import multigpu
 from multigpu.cli.main import make_parser
@@ -57,7 +58,7 @@ def run(command: list, folder: Path, **environment: str) -> subprocess.Completed
 @pytest.mark.parametrize("name", pages_with("python"))
 def test_examples_in_python_run_and_print_what_the_page_shows(name, tmp_path):
     (tmp_path / "page.py").write_text(script(name, "python"))
-    done = run([sys.executable, "page.py"], tmp_path)
+    done = run([*python(), "page.py"], tmp_path)
     for shown in blocks(name, "text"):
         assert shown in done.stdout
 

@@ -3,9 +3,9 @@
 import doctest
 import json
 import subprocess
-import sys
 
 import pytest
+from forked_python import python
 
 import multigpu
 
@@ -25,9 +25,7 @@ print(json.dumps(printed))
 
 @pytest.mark.parametrize("names", [*([name] for name in ALONE), TOGETHER], ids=[*ALONE, "all others"])
 def test_examples_run(names, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", RUNS, *names], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*python(), "-c", RUNS, *names], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == dict.fromkeys(names, "")  # a doctest that fails prints what it got
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_python import python
 
 import multigpu
 
@@ -89,7 +90,7 @@ def test_both_sides_of_a_diff_train_the_same_weights(language, tmp_path):
         library = os.path.join(sys.prefix, "r")  # where `make` installs the R package
         settings = {"CUDA_VISIBLE_DEVICES": "-1", "RETICULATE_PYTHON": sys.executable}
         environment = {"R_LIBS": library, **os.environ, **settings}
-        command = [sys.executable if language == "python" else "Rscript", file]
+        command = [*(python() if language == "python" else ["Rscript"]), file]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         assert any(folder.glob("model.*"))

@@ -22,8 +22,8 @@ from keras import ops
 
 from multigpu import multi_gpu_model
 
-X, Y = random_rows(21, 3), random_rows(21, 2, seed=1)
-IDS = np.where(np.arange(6) < np.arange(21)[:, None] % 6 + 1, random_ids(21, 6, below=8) + 1, 0)  # uneven masks
+X, Y = random_rows(18, 3), random_rows(18, 2, seed=1)
+IDS = np.where(np.arange(6) < np.arange(18)[:, None] % 6 + 1, random_ids(18, 6, below=8) + 1, 0)  # uneven masks
 
 LOSSES = {
     "mean over rows": lambda x, w: ops.mean(ops.square(x)),
@@ -40,16 +40,15 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("kinds", [[*LOSSES][:5], [*LOSSES][5:]], ids=["first", "second"])
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_added_losses_are_those_of_one_device(kinds, gpus):
+def test_added_losses_are_those_of_one_device(kinds):
     def network():
         x = inputs = keras.Input((3,))
         for kind in kinds:
             x = Adds(LOSSES[kind])(keras.layers.Dense(4, activation="tanh")(x))
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
-    # 21 rows in batches of 8: the last has 5, so that on 8 devices three replicas stand by
-    assert_same_training(network, X, Y, compile=mean_squared, gpus=gpus)
+    # 18 rows in batches of 8: the last has 2, so that one of 3 replicas stands by
+    assert_same_training(network, X, Y, compile=mean_squared)
 
 
 # Places in which a loss is added --------------------------------------------------------------------------------------
@@ -105,7 +104,7 @@ def of_words():
 
 
 def test_losses_of_text_are_exact():
-    words = tf.constant(np.array(["a", "b", "c", "d"])[random_ids(21, 1, below=4)])
+    words = tf.constant(np.array(["a", "b", "c", "d"])[random_ids(18, 1, below=4)])
     assert_same_training(of_words, words, tf.constant(Y), compile=mean_squared, gpus=3)
 
 

@@ -23,22 +23,21 @@ def recomputed_net() -> keras.Model:
 
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_weights_that_are_read_in_a_recomputed_part_are_trained(gpus, run_eagerly):
+def test_weights_that_are_read_in_a_recomputed_part_are_trained(run_eagerly):
     random = np.random.default_rng(0)
-    x, y = random.normal(size=(23, 4)).astype("float32"), random.normal(size=(23, 1)).astype("float32")
+    x, y = random.normal(size=(18, 4)).astype("float32"), random.normal(size=(18, 1)).astype("float32")
 
     def compile():
         return {"optimizer": keras.optimizers.Adam(0.05), "loss": "mse", "run_eagerly": run_eagerly}
 
     before = recomputed_net().get_weights()
-    template = assert_same_training(recomputed_net, x, y, compile=compile, gpus=gpus)
+    template = assert_same_training(recomputed_net, x, y, compile=compile)
     assert all(np.abs(a - b).max() > 0.01 for a, b in zip(template.get_weights(), before, strict=True))
 
 
 def test_recomputing_outside_of_replicas_is_as_before():
     recompute = tf.recompute_grad
     random = np.random.default_rng(0)
-    x, y = random.normal(size=(23, 4)), random.normal(size=(23, 1))
+    x, y = random.normal(size=(18, 4)), random.normal(size=(18, 1))
     assert_same_training(recomputed_net, x, y, compile=lambda: {"optimizer": "sgd", "loss": "mse"}, gpus=2)
     assert tf.recompute_grad is recompute

@@ -5,7 +5,7 @@ import pytest
 from equality import assert_same_training, mean_squared, random_ids, random_rows
 from keras import ops
 
-X, Y = random_rows(21, 3), random_rows(21, 2, seed=1)
+X, Y = random_rows(18, 3), random_rows(18, 2, seed=1)
 
 
 class Keeps(keras.layers.Layer):
@@ -60,16 +60,15 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("kinds", [[*LAYERS][::2], [*LAYERS][1::2]], ids=["even", "odd"])
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_state_of_layers_is_that_of_one_device(kinds, gpus):
+def test_state_of_layers_is_that_of_one_device(kinds):
     def build():
         x = inputs = keras.Input((3,))
         for kind in kinds:
             x = LAYERS[kind]()(keras.layers.Dense(4, activation="tanh")(x))
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
-    # 21 rows in batches of 8: the last has 5, so that on 8 devices three replicas stand by
-    assert_same_training(build, X, Y, compile=mean_squared, gpus=gpus)
+    # 18 rows in batches of 8: the last has 2, so that one of 3 replicas stands by
+    assert_same_training(build, X, Y, compile=mean_squared)
 
 
 @pytest.mark.parametrize("way", [{"run_eagerly": True}, {"jit_compile": True}], ids=str)
@@ -82,7 +81,7 @@ def test_state_is_exact_in_every_way_of_running(way):
             x = LAYERS[kind]()(x)
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
-    assert_same_training(build, random_ids(21, 6, below=5), Y, compile=lambda: {**mean_squared(), **way}, gpus=3)
+    assert_same_training(build, random_ids(18, 6, below=5), Y, compile=lambda: {**mean_squared(), **way}, gpus=3)
 
 
 class OwnNormalization(keras.layers.BatchNormalization):

@@ -44,8 +44,7 @@ def small_steps():
     return {"optimizer": keras.optimizers.SGD(0.05), "loss": "mse"}
 
 
-@pytest.mark.parametrize("build", INPUTS)
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize(("build", "gpus"), [*((build, 3) for build in INPUTS), (images, 8)])
 def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpus):
     # 27 rows in batches of 13: the last batch is one row, so that all replicas but one stand by
     assert_same_training(build, INPUTS[build], TARGETS, compile=small_steps, gpus=gpus, batch_size=13, epochs=3)

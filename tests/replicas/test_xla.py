@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked_python import python
+
 TRAIN = """
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ def test_an_uneven_last_batch_is_compiled_in_the_first_epoch_only(tmp_path):
     environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     run = subprocess.run(
-        [sys.executable, "-c", TRAIN, tmp_path],
+        [*python(), "-c", TRAIN, tmp_path],
         env=environment,
         capture_output=True,
         text=True,

@@ -5,13 +5,13 @@ import functools
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from equality import FLOAT32, dense_data, dense_net
+from forked_python import python
 from stock_keras import run_python, run_without_package
 
 import multigpu
@@ -153,7 +153,7 @@ print(json.dumps([seen, [weight.tolist() for weight in parallel.get_weights()]])
 
 
 def test_training_killed_under_backup_and_restore_goes_on_to_the_same_end(tmp_path):
-    arguments = [sys.executable, "-c", BACKED_UP]
+    arguments = [*python(), "-c", BACKED_UP]
     killed = subprocess.run([*arguments, "killed"], cwd=tmp_path, capture_output=True, check=False, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-3000:]
     assert (tmp_path / "backup" / "latest.weights.h5").is_file()

@@ -2,9 +2,10 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from forked_python import python
 
 PRELUDE = """
 import os, sys
@@ -28,7 +29,7 @@ def run_without_package(script: str, folder: Path) -> Any:
 def run_python(script: str, folder: Path) -> Any:
     """Runs a script in a process of its own; the last line that it prints is JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        [*python(), "-c", script], cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr[-5000:]
     return json.loads(done.stdout.splitlines()[-1])

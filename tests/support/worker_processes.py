@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from forked_python import python
+
 from multigpu.cli.launch import local_configs
 
 TESTS = Path(__file__).parents[1]
@@ -19,10 +21,20 @@ PATH = os.pathsep.join(map(str, (PYTHON, TESTS / "support", TESTS / "multi_worke
 
 
 class Started:
-    """Workers that run `function(*arguments)` of a module, each with `devices` simulated devices."""
+    """Workers that run `function(*arguments)` of a module, each with `devices` simulated devices.
+
+    They are forked from a process that has imported Keras, or started `anew`.
+    """
 
     def __init__(
-        self, module: str, function: str, *arguments: Any, processes: int = 2, devices: int = 1, **environ: str
+        self,
+        module: str,
+        function: str,
+        *arguments: Any,
+        processes: int = 2,
+        devices: int = 1,
+        anew: bool = False,
+        **environ: str,
     ):
         self._folder = tempfile.TemporaryDirectory()
         self._processes: list[subprocess.Popen] = []
@@ -31,7 +43,7 @@ class Started:
             call = json.dumps([module, function, list(arguments), devices, f"{self._folder.name}/{number}"])
             environment = {**os.environ, "TF_CONFIG": config, "PYTHONPATH": PATH, **environ}
             environment.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
-            command = [sys.executable, "-W", "error", __file__, call]
+            command = [*([sys.executable] if anew else python()), "-W", "error", __file__, call]
             self._processes.append(
                 subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             )

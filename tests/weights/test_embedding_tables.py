@@ -11,7 +11,7 @@ from multigpu import multi_gpu_model
 from multigpu.weights import embedding_tables
 from multigpu.weights.place_locate import locate
 
-X, Y = random_ids(21, 6, below=9), random_rows(21, 2, seed=1)
+X, Y = random_ids(18, 6, below=9), random_rows(18, 2, seed=1)
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,8 @@ BUILDS = [one_table, looked_up_twice, masked, tied, frozen]
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_templates_with_tables_train_as_on_one_device(build, gpus):
-    assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD, momentum=0.9), gpus=gpus)
+def test_templates_with_tables_train_as_on_one_device(build):
+    assert_same_training(build, X, Y, compile=compiled_with(keras.optimizers.SGD, momentum=0.9))
 
 
 @pytest.mark.parametrize(
