@@ -29,7 +29,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 r: r-lint r-check
 

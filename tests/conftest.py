@@ -14,6 +14,7 @@ os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 import multigpu
 
@@ -27,15 +28,19 @@ if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_d
 tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 tf.config.list_logical_devices()  # starts them: no test can change their number
+GRADIENTS = ops.gradient_registry._registry
+KNOWN_GRADIENTS = GRADIENTS.keys() | set()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen():
     """What was there before the tests of a file is not looked through again when they collect garbage.
 
-    That takes most of a second for what was imported, and longer later: Keras itself leaves 6,000 objects of each model
-    that was trained on one device, for good.
+    That takes most of a second for what was imported. And TensorFlow keeps the gradients that a trace has registered,
+    and with them the trace of every model that was trained on one device, which makes all later ones slower.
     """
+    for name in GRADIENTS.keys() - KNOWN_GRADIENTS:
+        del GRADIENTS[name]
     gc.collect()
     gc.freeze()
 

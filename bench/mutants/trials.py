@@ -16,7 +16,7 @@ from bench.mutants.kinds import Mutant
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / ".venv" / "coverage"
 SECONDS = 1800  # after which a run hangs: that is noticed, too
-AT_FIRST = 150.0  # seconds of tests that run the line, which are tried before all tests
+AT_FIRST, AT_MOST = 60.0, 900.0  # seconds of tests that run the line: tried first, and in all
 SETTINGS = """
 [run]
 source_pkgs = multigpu
@@ -34,8 +34,9 @@ def measure_coverage() -> None:
     settings = DATA / "settings"
     settings.write_text(SETTINGS)
     environ = {**os.environ, "COVERAGE_FOLDER": str(DATA), "PYTHONPATH": str(ROOT)}
+    environ["FORKED_PYTHON"] = "no"  # a process that is forked would run the lines of the test that forked the first
     coverage, rc = [sys.executable, "-m", "coverage"], f"--rcfile={settings}"
-    tests = ["pytest", "-n", "2", "--dist", "loadfile", "-p", "bench.mutants.pytest_contexts"]
+    tests = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "bench.mutants.pytest_contexts"]
     subprocess.run([*coverage, "run", rc, "-m", *tests], cwd=ROOT, env=environ, check=True)
     subprocess.run([*coverage, "combine", "-q", rc], cwd=DATA, env=environ, check=True)
 
@@ -49,18 +50,19 @@ class Coverage:
         lines = "".join(file.read_text() for file in DATA.glob("seconds-*")).splitlines()
         self._seconds = dict(map(json.loads, lines))
 
-    def tests(self, path: Path, line: int) -> list[str]:
-        """The tests that run a line of the package, the fastest ones first, until they take too long together."""
+    def tests(self, path: Path, line: int) -> tuple[list[str], list[str]]:
+        """The tests that run a line of the package, the fastest ones first: those tried first, and the others."""
         file = next(name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}"))
         contexts = self._data.contexts_by_lineno(file).get(line, [])
         tests = {context.split("|")[-1].rsplit(" (", 1)[0] for context in contexts} & self._seconds.keys()
-        chosen, seconds = [], 0.0
+        first, others, seconds = [], [], 0.0
         for test in sorted(tests, key=self._seconds.__getitem__):
             seconds += self._seconds[test]
-            if chosen and seconds > AT_FIRST:
-                break
-            chosen.append(test)
-        return chosen
+            if seconds <= AT_FIRST or not first:
+                first.append(test)
+            elif seconds <= AT_MOST:
+                others.append(test)
+        return first, others
 
 
 class Trials:
@@ -82,17 +84,17 @@ class Trials:
         """What the tests say to a defect, and which of them it was that failed."""
         file = self._root / "python" / "multigpu" / path
         source = file.read_bytes()
-        tests = self._coverage.tests(path, mutant.line)
+        first, others = self._coverage.tests(path, mutant.line)
         room = f"tests/{path.parts[0]}" if len(path.parts) > 1 else "tests/project"
         file.write_bytes(mutant.of(source))
         try:
-            for stage, chosen in [("its tests", tests or [room]), ("all tests", ["tests"])]:
-                failed = self._failed(chosen)
+            for chosen in (first or [room], others):
+                failed = chosen and self._failed(chosen)
                 if failed:
-                    return {"answer": "killed", "by": stage, "test": failed}
+                    return {"answer": "killed", "test": failed}
         finally:
             file.write_bytes(source)
-        return {"answer": "survived", "ran": len(tests)}
+        return {"answer": "survived", "ran": len(first) + len(others)}
 
     def _failed(self, tests: list[str]) -> str:
         """The first test that fails, if one does."""

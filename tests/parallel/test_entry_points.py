@@ -10,9 +10,9 @@ from keras import layers, ops
 ROWS, BATCH = 18, 8  # two batches of 8, and one of 2
 X, Y = dense_data(ROWS)
 
-# All entries end in the same call, whose numbers test_exact_batches.py compares on every count of devices. What can go
-# wrong here is what an entry does around the call, so that the usual ones meet 3 and 8, and the others 3: slices of 3, 3
-# and 2 rows, and a device without a row of the last batch.
+# All entries end in the same call, whose numbers test_exact_batches.py compares. What can go wrong here is what an
+# entry does around the call, so that the usual ones meet 3 and 8 devices, and the others 3: slices of 3, 3 and 2 rows,
+# and a device without a row of the last batch.
 every_count = pytest.mark.parametrize("gpus", [3, 8])
 uneven_counts = pytest.mark.parametrize("gpus", [3])
 

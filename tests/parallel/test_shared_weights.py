@@ -11,7 +11,7 @@ from multigpu import multi_gpu_model
 
 X, Y = dense_data()
 
-# Numbers on every count of devices are compared in test_exact_batches.py. Here, where models are looked at, frozen and
+# Numbers on 3 and 8 devices are compared in test_exact_batches.py. Here, where models are looked at, frozen and
 # nested between calls, training meets 3 and 8, and the rest 3: slices of 3, 3 and 2 rows, and a device without a row of
 # the last batch.
 every_count = pytest.mark.parametrize("gpus", [3, 8])

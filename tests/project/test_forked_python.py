@@ -5,8 +5,14 @@ import signal
 import subprocess
 import sys
 
+import forked_python
 import pytest
-from forked_python import python
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    monkeypatch.delenv("FORKED_PYTHON", raising=False)
+
 
 CODES = {
     "arguments and output": "import sys; print(sys.argv, sys.stdin.read(), flush=True); print('b', file=sys.stderr)",
@@ -29,7 +35,7 @@ def test_a_forked_process_does_what_a_started_one_does(code, tmp_path):
                 [*command, *words], cwd=tmp_path, input="in", capture_output=True, text=True, check=False,
                 env={"A": "1", "PYTHONPATH": "/a"},
             )
-            for command in ([sys.executable], python())
+            for command in ([sys.executable], forked_python.python())
         )  # fmt: skip
         assert forked.returncode == started.returncode
         assert forked.stdout == started.stdout
@@ -38,11 +44,15 @@ def test_a_forked_process_does_what_a_started_one_does(code, tmp_path):
 
 def test_keras_is_imported():
     code = "import sys; print('keras' in sys.modules, 'multigpu' in sys.modules)"
-    assert subprocess.check_output([*python(), "-c", code], text=True) == "True False\n"
+    assert subprocess.check_output([*forked_python.python(), "-c", code], text=True) == "True False\n"
 
 
 def test_it_ends_with_its_command():
-    command = [*python(), "-c", "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), 19)"]
+    command = [
+        *forked_python.python(),
+        "-c",
+        "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), 19)",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         worker = int(process.stdout.readline())
         assert os.path.exists(f"/proc/{worker}")

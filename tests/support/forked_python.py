@@ -2,7 +2,8 @@
 
 Importing takes four seconds of a processor, and the tests start a hundred processes. `python()` gives what stands in a
 command in the place of `sys.executable`: arguments, environment, folder, streams and exit status are those of a
-process that was started anew. What is not: the seed of hashes, which forked processes share.
+process that was started anew. What is not: the seed of hashes, which forked processes share. With `FORKED_PYTHON=no`
+all of them are started anew.
 
 The command is a small program, which hands its streams to the process that forks and waits for an answer. It ends as
 the forked process has ended, and the forked process ends when it does.
@@ -18,6 +19,8 @@ import sys
 
 def python() -> list[str]:
     """The words of a command that start Python with Keras imported; `-c`, `-m` or a script follow, and `-W error`."""
+    if os.environ.get("FORKED_PYTHON") == "no":
+        return [sys.executable]
     return [sys.executable, "-I", "-S", __file__, _server()]
 
 
