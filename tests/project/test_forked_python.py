@@ -48,12 +48,8 @@ def test_keras_is_imported():
 
 
 def test_it_ends_with_its_command():
-    command = [
-        *forked_python.python(),
-        "-c",
-        "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), 19)",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    stopped = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+    with subprocess.Popen([*forked_python.python(), "-c", stopped], stdout=subprocess.PIPE, text=True) as process:
         worker = int(process.stdout.readline())
         assert os.path.exists(f"/proc/{worker}")
         process.kill()
