@@ -6,8 +6,8 @@
     python bench/mutants --seed 0 --show                 # lists them, runs nothing
 
 Mutants are drawn from every room. On each are tried the tests that run its line, the fastest ones first, until one of
-them fails: a minute of them, then a quarter of an hour. General tools (mutmut, cosmic-ray) start all tests anew for
-each mutant, or in forks of one process, in which TensorFlow does not work.
+them fails, up to five minutes of them; where no test in Python runs it, the tests in R. General tools (mutmut,
+cosmic-ray) start all tests anew for each mutant, or in forks of one process, in which TensorFlow does not work.
 """
 
 import sys

@@ -16,14 +16,13 @@ from bench.mutants.kinds import Mutant
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / ".venv" / "coverage"
 SECONDS = 1800  # after which a run hangs: that is noticed, too
-AT_FIRST, AT_MOST = 60.0, 900.0  # seconds of tests that run the line: tried first, and in all
+AT_FIRST, AT_MOST = 45.0, 240.0  # seconds of tests that run the line: tried first, and in all
 SETTINGS = """
 [run]
 source_pkgs = multigpu
 context = ${PYTEST_CURRENT_TEST}
 parallel = true
 data_file = ${COVERAGE_FOLDER}/data
-patch = subprocess
 """
 
 
@@ -34,6 +33,7 @@ def measure_coverage() -> None:
     settings = DATA / "settings"
     settings.write_text(SETTINGS)
     environ = {**os.environ, "COVERAGE_FOLDER": str(DATA), "PYTHONPATH": str(ROOT)}
+    environ["COVERAGE_PROCESS_START"] = str(settings)  # read anew by each process, for the test that starts it
     environ["FORKED_PYTHON"] = "no"  # a process that is forked would run the lines of the test that forked the first
     coverage, rc = [sys.executable, "-m", "coverage"], f"--rcfile={settings}"
     tests = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "bench.mutants.pytest_contexts"]
@@ -92,9 +92,22 @@ class Trials:
                 failed = chosen and self._failed(chosen)
                 if failed:
                     return {"answer": "killed", "test": failed}
+            if not first and not self._passes_in_r():
+                return {"answer": "killed", "test": "in R"}
         finally:
             file.write_bytes(source)
         return {"answer": "survived", "ran": len(first) + len(others)}
+
+    def _passes_in_r(self) -> bool:
+        """Whether the tests in R pass, with the package of the copy."""
+        library = self._root.parent / "r"
+        library.mkdir(exist_ok=True)
+        environ = {**os.environ, "R_LIBS": str(library), "RETICULATE_PYTHON": sys.executable, "NOT_CRAN": "true"}
+        tests = "testthat::test_dir('tests/testthat', package = 'multigpu', load_package = 'installed')"
+        for command in (["R", "CMD", "INSTALL", f"--library={library}", "."], ["Rscript", "-e", tests]):
+            if subprocess.run(command, cwd=self._root, env=environ, capture_output=True, check=False).returncode:
+                return False
+        return True
 
     def _failed(self, tests: list[str]) -> str:
         """The first test that fails, if one does."""

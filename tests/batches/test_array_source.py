@@ -215,3 +215,23 @@ def test_a_parallel_model_cuts_large_arrays_too_and_has_the_numbers_of_one_devic
         results.append(result.history if verb == "fit" else result)
     assert set(cut) == {8, 7}
     keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x": np.ones((4, 2)), "y": np.ones(3)},
+        {"x": np.ones((4, 2)), "y": np.float64(1)},
+        {"x": np.ones((0, 2)), "y": np.ones(0)},
+        {"x": np.array(["a", "b"]), "y": np.ones(2)},
+        {"x": [[1.0], [2.0]], "y": np.ones(2)},
+        {"x": None, "y": None},
+    ],
+    ids=["rows of other numbers", "a number", "no rows", "texts", "lists", "nothing"],
+)
+def test_what_is_not_numeric_arrays_of_the_same_rows_is_left_to_keras(arguments):
+    assert not fit_arguments.are_arrays(arguments)
+
+
+def test_numeric_arrays_of_the_same_rows_are_cut():
+    assert fit_arguments.are_arrays({"x": {"a": np.ones((4, 2)), "b": np.ones(4, "uint8")}, "y": np.ones(4, bool)})

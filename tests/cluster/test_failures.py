@@ -179,3 +179,23 @@ def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"
     with pytest.raises(failures.WorkerLostError, match=expected), failures.named(cluster):
         wait_in_vain(later)
+
+
+@pytest.mark.parametrize("cluster", [CLUSTER, None])
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.InvalidArgumentError(None, None, "Matrix size-incompatible"),
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"),
+    ],
+)
+def test_another_error_of_a_step_stays_as_it_is(cluster, error):
+    with pytest.raises(type(error)) as raised, failures.named(cluster):
+        raise error
+    assert raised.value is error
+
+
+def test_without_a_cluster_an_error_of_a_collective_op_stays_as_it_is():
+    error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
+    with pytest.raises(tf.errors.UnavailableError), failures.named(None):
+        raise error
