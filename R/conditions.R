@@ -1,7 +1,13 @@
-# An error from Python as an R error with the message only, without the name of the class and without a traceback.
-# `core()` comes first: it reports missing requirements.
+# Python's errors and warnings as R's. `core()` comes first: it reports missing requirements.
 with_clean_errors <- function(expr) {
-  core()
+  core()$listen()
+  on.exit(for (text in core()$said()) warning(text, call. = FALSE))
+  clean_errors(expr)
+}
+
+# An error from Python as an R error with the message only, without the name of the class and without a traceback.
+
+clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
 }
 

@@ -92,6 +92,24 @@ save_if_wanted <- function(filepath, overwrite, save, ask = if (interactive()) r
 }
 
 as_custom_objects <- function(objects) {
-  as_object <- function(object, name) if (is_r_function(object)) as_tensor_function(object, name) else object
-  if (!is.null(objects)) Map(as_object, objects, names(objects))
+  if (is.null(objects) || is_python_object(objects)) {
+    return(objects)
+  }
+  if (is.null(names(objects)) || !all(nzchar(names(objects)))) {
+    stop(
+      "Expected `custom_objects` to be a named list. Received: a list with an object without a name. Use the names that ",
+      "the model has for them: `custom_objects = list(Scale = Scale)`.",
+      call. = FALSE
+    )
+  }
+  Map(as_custom_object, as.list(objects), names(objects))
+}
+
+as_custom_object <- function(object, name) {
+  if (!is_r_function(object)) {
+    return(object)
+  }
+  # keras3 gives a function for a class, `layer_scale <- Layer("Scale", ...)`, in whose environment is the class
+  class <- get0("__class__", environment(object), inherits = FALSE)
+  if (is_python_object(class)) class else as_tensor_function(object, name)
 }
