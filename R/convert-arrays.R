@@ -77,4 +77,14 @@ as_integer <- function(x) {
   if (is_whole) as.integer(x) else x
 }
 
+# Python would take a missing value for True.
+refuse_na <- function(...) {
+  flags <- list(...)
+  for (name in names(flags)) {
+    if (identical(flags[[name]], NA)) {
+      stop("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.", call. = FALSE)
+    }
+  }
+}
+
 `%||%` <- function(x, y) if (is.null(x)) y else x

@@ -81,3 +81,27 @@ test_that("a warning in a callback, whose functions call Python too, is said", {
   ))
   expect_match(said, "^Left out: the file has")
 })
+
+test_that("what a text quotes of Python is in R's words", {
+  said <- function(text) in_r_words(paste("Expected", text))
+  expect_identical(said("x. Use `gpus=[0, 1]`, or None."), "Expected x. Use `gpus = c(0, 1)`, or NULL.")
+  expect_identical(said("`compile=True` or False"), "Expected `compile = TRUE` or FALSE")
+  expect_identical(said("`multigpu.estimate()` and multigpu.json"), "Expected `estimate()` and multigpu.json")
+  expect_identical(said("`keras.layers.Dense`, 'model.keras'"), "Expected `keras$layers$Dense`, 'model.keras'")
+  expect_identical(said("custom_objects={'Own': Own}"), "Expected custom_objects = list(Own = Own)")
+  expect_identical(said("devices=['CPU:0', 'CPU:1']"), "Expected devices = c('CPU:0', 'CPU:1')")
+  expect_identical(said("--hosts=a, TF_CONFIG='{}', a == b, x[0]"), "Expected --hosts=a, TF_CONFIG='{}', a == b, x[0]")
+  expect_identical(in_r_words("In None of Keras"), "In None of Keras")
+})
+
+test_that("values that Python would take for others are refused", {
+  model <- small_model()
+  expect_snapshot({
+    writeLines(error_text(multi_gpu_model(model, cpu_merge = NA)))
+    writeLines(error_text(multi_gpu_model(model, cpu_merge = "a")))
+    writeLines(error_text(multi_gpu_model(model, cpu_relocation = c(TRUE, FALSE))))
+    writeLines(error_text(multi_gpu_model(model, gpus = 0)))
+    writeLines(error_text(multi_gpu_model(model, gpus = integer())))
+    writeLines(error_text(multi_gpu_model(model, gpus = list())))
+  })
+})

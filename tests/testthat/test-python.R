@@ -35,7 +35,7 @@ test_that("R calls one Python module of the package, every name in its list but 
   around_core <- Filter(function(call) list(quote(core())) %in% as.list(call), calls)
   accesses <- Filter(function(call) identical(call[[1]], quote(`$`)), around_core)
   others <- setdiff(lapply(around_core, `[[`, 1), list(quote(`$`)))
-  expect_setequal(vapply(others, as.character, ""), c("{", "if", "[[")) # which load it, or take what `before_start` names
+  expect_setequal(vapply(others, as.character, ""), c("{", "if", "[[")) # which load it, or take what is named
   before_start <- Filter(function(call) identical(call[[1]], quote(core_before_start)), calls)
   names <- unique(c(
     vapply(accesses, function(call) as.character(call[[3]]), ""),

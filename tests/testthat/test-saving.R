@@ -46,7 +46,7 @@ test_that("a Python class is a custom object when the model is loaded", {
 test_that("a constructor of keras3 stands for its class, and objects have names", {
   python <- reticulate::py_run_string("import keras\nclass Same(keras.layers.Layer): pass", local = TRUE)
   constructor <- local({
-    `__class__` <- python$Same
+    assign("__class__", python$Same)
     function(object, ...) `__class__`(...)
   })
   expect_identical(as_custom_objects(list(Same = constructor)), list(Same = python$Same))
