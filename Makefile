@@ -9,7 +9,7 @@ R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library test-debian13 demo bench soak mutants gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library test-debian13 test-keras3 demo bench soak mutants gpu-check clean
 
 test: lint types pytest r
 
@@ -49,6 +49,13 @@ r-library: $(READY) r-packages
 
 test-debian13:
 	./.ci/test-debian13
+
+# beside the real keras3, in the R library KERAS3_LIB
+test-keras3: $(READY)
+	mkdir -p $(VENV)/r-keras3
+	R_LIBS=$(KERAS3_LIB) R CMD INSTALL --library=$(VENV)/r-keras3 . >/dev/null
+	R_LIBS=$(CURDIR)/$(VENV)/r-keras3:$(KERAS3_LIB) TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 Rscript -e \
+	  'testthat::test_dir("tests/keras3", reporter = "summary")'
 
 demo: $(READY) r-library
 	$(BIN)/python examples/demo.py

@@ -29,6 +29,6 @@
 #' }
 #' @export
 join_cluster <- function(resolver = NULL) {
-  with_clean_errors(core()$join_cluster(resolver))
+  clean_errors(core_before_start("join_cluster", resolver))
   invisible()
 }

@@ -1,7 +1,13 @@
-# An error from Python as an R error with the message only, without the name of the class and without a traceback.
-# `core()` comes first: it reports missing requirements.
+# Python's errors and warnings as R's. `core()` comes first: it reports missing requirements.
 with_clean_errors <- function(expr) {
-  core()
+  core()$listen()
+  on.exit(for (text in core()$said()) warning(in_r_words(text), call. = FALSE))
+  clean_errors(expr)
+}
+
+# An error from Python as an R error with the message only, without the name of the class and without a traceback.
+
+clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
 }
 
@@ -24,5 +30,33 @@ clean_message <- function(message) {
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
-  sub("\\s+$", "", message)
+  in_r_words(sub("\\s+$", "", message))
 }
+
+# The texts of this package are written in Python, for both languages: what they quote of it is put in R's words.
+in_r_words <- function(text) {
+  if (!grepl("^(Expected|Left out|For multi-gpu)", text)) {
+    return(text) # of Keras or TensorFlow
+  }
+  for (number in seq_len(nrow(r_words))) {
+    text <- gsub(r_words$python[[number]], r_words$r[[number]], text, perl = TRUE)
+  }
+  module <- gregexpr("(?<![\\w./'])(keras|tf)(\\.[A-Za-z]\\w*)+", text, perl = TRUE)
+  regmatches(text, module) <- lapply(regmatches(text, module), gsub, pattern = ".", replacement = "$", fixed = TRUE)
+  text
+}
+
+r_word <- function(python, r) data.frame(python = python, r = r)
+
+r_words <- rbind(
+  r_word("\\bmultigpu\\.(?=[a-z_0-9]+\\()", ""), # the module of a function
+  r_word("\\bNone\\b", "NULL"),
+  r_word("\\bTrue\\b", "TRUE"),
+  r_word("\\bFalse\\b", "FALSE"),
+  r_word("(?<![-\\w.])([a-z_]+)=(?=[^\\s=])", "\\1 = "), # an argument, or a value received
+  r_word("(?<=[ (])\\[\\]", "list()"),
+  r_word(sprintf("(?<=[ (])\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
+  r_word("(?<=[ (])\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
+  r_word("\\blen\\(", "length("),
+  r_word("\\{'?(\\w+)'?: (\\w+)\\}", "list(\\1 = \\2)")
+)

@@ -15,7 +15,7 @@
 #' }
 #' @export
 simulate_gpus <- function(n, memory_limit = 2048L) {
-  with_clean_errors(core()$simulate_gpus(as_integer(n), as_integer(memory_limit)))
+  clean_errors(core_before_start("simulate_gpus", as_integer(n), as_integer(memory_limit)))
   invisible()
 }
 

@@ -1,9 +1,15 @@
-as_history <- function(history) {
+as_history <- function(history, validation_freq = 1) {
   metrics <- lapply(history$history, function(values) unlist(values))
+  epochs <- as.integer(unlist(history$epoch)) + 1L
   structure(
-    list(params = history$params, metrics = metrics, epochs = as.integer(unlist(history$epoch)) + 1L),
+    list(params = history$params, metrics = metrics, epochs = epochs, validated = validated(epochs, validation_freq)),
     class = c("multigpu_history", "keras_training_history")
   )
+}
+
+# The epochs after which Keras validates: every so many, counted from the first one ever, or those that are listed.
+validated <- function(epochs, freq) {
+  if (length(freq) == 1 && !is.list(freq)) epochs[epochs %% freq == 0] else epochs[epochs %in% unlist(freq)]
 }
 
 #' Training history
@@ -49,21 +55,13 @@ as.data.frame.multigpu_history <- function(x, row.names = NULL, optional = FALSE
 
 metric_rows <- function(name, x) {
   values <- as.numeric(x$metrics[[name %||% ""]])
-  # with `validation_freq`, a validation metric has fewer values; the last value belongs to the last epoch
+  is_validation <- startsWith(name %||% "", "val_")
   data.frame(
-    epoch = validated_epochs(x$epochs, length(values)),
+    epoch = utils::head(if (is_validation) x$validated %||% x$epochs else x$epochs, length(values)),
     value = values,
     metric = rep(sub("^val_", "", name %||% ""), length(values)),
-    data = rep(if (startsWith(name %||% "", "val_")) "validation" else "training", length(values))
+    data = rep(if (is_validation) "validation" else "training", length(values))
   )
-}
-
-validated_epochs <- function(epochs, number) {
-  if (number == 0) {
-    return(integer())
-  }
-  every <- length(epochs) %/% number
-  epochs[every * seq_len(number)]
 }
 
 #' @rdname history

@@ -77,6 +77,7 @@
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)
+  refuse_na(cpu_merge = cpu_merge, cpu_relocation = cpu_relocation)
   with_clean_errors(core()$multi_gpu_model(model, gpus, cpu_merge, cpu_relocation))
 }
 

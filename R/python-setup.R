@@ -144,6 +144,14 @@ found_versions <- function() {
   )
 }
 
+# The version that is installed. Importing a module to ask it would start TensorFlow beside keras3.
 module_version <- function(name) {
+  version <- reticulate::import("importlib.metadata")$version
+  for (distribution in c(name, paste0(name, c("-cpu", "-rocm", "-intel", "-macos")))) {
+    found <- tryCatch(version(distribution), error = function(e) NA_character_)
+    if (!is.na(found)) {
+      return(found)
+    }
+  }
   tryCatch(reticulate::import(name)$`__version__`, error = function(e) NA_character_)
 }

@@ -46,7 +46,17 @@ join_workers <- function(...) {
   if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 
-# The only Python module of this package that R calls, once everything that it needs is installed.
+# What fixes the devices of TensorFlow is done while Python imports it: beside keras3, it starts when that has ended.
+core_before_start <- function(name, ...) {
+  if (!is.null(loaded$core)) {
+    return(core()[[name]](...))
+  }
+  check_python(found_versions())
+  reticulate::import_from_path("multigpu.r_start", python_folder())$ask(name, ...)
+  core()
+}
+
+# The Python module of this package that R calls, once everything that it needs is installed.
 core <- function() {
   if (is.null(loaded$core)) {
     check_python(found_versions())

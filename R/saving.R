@@ -39,6 +39,7 @@
 #' }
 #' @export
 save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimizer = TRUE) {
+  refuse_na(overwrite = overwrite, include_optimizer = include_optimizer)
   save_if_wanted(filepath, overwrite, function(overwrite) {
     core()$save_model_hdf5(object, filepath, overwrite, include_optimizer)
   })
@@ -48,6 +49,7 @@ save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimize
 #' @export
 load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, safe_mode = TRUE, max_seconds = 60,
                             max_gigabytes = 2) {
+  refuse_na(compile = compile, safe_mode = safe_mode)
   custom_objects <- as_custom_objects(custom_objects)
   with_clean_errors(
     core()$load_model_hdf5(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)
@@ -57,6 +59,7 @@ load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, saf
 #' @rdname save_model_hdf5
 #' @export
 save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
+  refuse_na(overwrite = overwrite)
   save_if_wanted(filepath, overwrite, function(overwrite) core()$save_model_weights_hdf5(object, filepath, overwrite))
 }
 
@@ -64,6 +67,7 @@ save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
 #' @export
 load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mismatch = FALSE, reshape = FALSE,
                                     safe_mode = TRUE) {
+  refuse_na(by_name = by_name, skip_mismatch = skip_mismatch, reshape = reshape, safe_mode = safe_mode)
   with_clean_errors(core()$load_model_weights_hdf5(object, filepath, by_name, skip_mismatch, reshape, safe_mode))
   invisible(object)
 }
@@ -72,6 +76,7 @@ load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mism
 #' @export
 clean_parallel_hdf5 <- function(filepath, to, custom_objects = NULL, overwrite = FALSE, safe_mode = TRUE,
                                 max_seconds = 60, max_gigabytes = 2) {
+  refuse_na(overwrite = overwrite, safe_mode = safe_mode)
   custom_objects <- as_custom_objects(custom_objects)
   save_if_wanted(to, overwrite, function(overwrite) {
     core()$clean_parallel_hdf5(filepath, to, custom_objects, overwrite, safe_mode, max_seconds, max_gigabytes)
@@ -92,6 +97,24 @@ save_if_wanted <- function(filepath, overwrite, save, ask = if (interactive()) r
 }
 
 as_custom_objects <- function(objects) {
-  as_object <- function(object, name) if (is_r_function(object)) as_tensor_function(object, name) else object
-  if (!is.null(objects)) Map(as_object, objects, names(objects))
+  if (is.null(objects) || is_python_object(objects)) {
+    return(objects)
+  }
+  if (is.null(names(objects)) || !all(nzchar(names(objects)))) {
+    stop(
+      "Expected `custom_objects` to be a named list. Received: a list with an object without a name. Use the names ",
+      "that the model has for them: `custom_objects = list(Scale = Scale)`.",
+      call. = FALSE
+    )
+  }
+  Map(as_custom_object, as.list(objects), names(objects))
+}
+
+as_custom_object <- function(object, name) {
+  if (!is_r_function(object)) {
+    return(object)
+  }
+  # keras3 gives a function for a class, `layer_scale <- Layer("Scale", ...)`, in whose environment is the class
+  class <- get0("__class__", environment(object), inherits = FALSE)
+  if (is_python_object(class)) class else as_tensor_function(object, name)
 }

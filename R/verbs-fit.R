@@ -22,7 +22,9 @@
 #' @param initial_epoch Number of epochs that were trained before, to resume a training.
 #' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
 #'   `x` or `validation_data` is a function.
-#' @param ... More arguments of the same Keras method, such as `validation_freq` or `validation_batch_size`.
+#' @param validation_freq After how many epochs there is a validation, or a vector of the epochs after which there is
+#'   one, counted from 1.
+#' @param ... More arguments of the same Keras method, such as `validation_batch_size`.
 #'
 #' @section Callbacks in R:
 #' `callbacks = list(on_epoch_end = function(epoch, logs) ...)` calls the function after each epoch. Epochs and batches
@@ -76,6 +78,7 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
                                                    initial_epoch = 0,
                                                    steps_per_epoch = NULL,
                                                    validation_steps = NULL,
+                                                   validation_freq = 1,
                                                    ...) {
   history <- with_clean_errors(core()$fit(
     object,
@@ -93,9 +96,10 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
     initial_epoch = as_integer(initial_epoch),
     steps_per_epoch = as_integer(steps_per_epoch),
     validation_steps = as_integer(validation_steps),
+    validation_freq = as_integer(validation_freq),
     ...
   ))
-  invisible(as_history(history))
+  invisible(as_history(history, validation_freq))
 }
 
 #' @rdname fit.keras

@@ -35,7 +35,8 @@ fit_generator <- function(object,
                           max_queue_size = 10,
                           workers = 1,
                           initial_epoch = 0) {
-  fit(
+  # the methods of this package, which take R functions: beside keras3, the generics find those of keras3
+  fit.keras.src.trainers.trainer.Trainer(
     object, generator,
     steps_per_epoch = steps_per_epoch, epochs = epochs, verbose = verbose, callbacks = callbacks,
     view_metrics = view_metrics, validation_data = validation_data, validation_steps = validation_steps,
@@ -45,8 +46,17 @@ fit_generator <- function(object,
 
 #' @rdname fit_generator
 #' @export
-evaluate_generator <- function(object, generator, steps, max_queue_size = 10, workers = 1, callbacks = NULL) {
-  evaluate(object, generator, steps = steps, callbacks = callbacks)
+evaluate_generator <- function(object,
+                               generator,
+                               steps,
+                               max_queue_size = 10,
+                               workers = 1,
+                               callbacks = NULL,
+                               verbose = default_verbose()) {
+  evaluate.keras.src.trainers.trainer.Trainer(
+    object, generator,
+    steps = steps, verbose = verbose, callbacks = callbacks
+  )
 }
 
 #' @rdname fit_generator
@@ -58,5 +68,5 @@ predict_generator <- function(object,
                               workers = 1,
                               verbose = 0,
                               callbacks = NULL) {
-  predict(object, generator, steps = steps, verbose = verbose, callbacks = callbacks)
+  predict.keras.src.trainers.trainer.Trainer(object, generator, steps = steps, verbose = verbose, callbacks = callbacks)
 }

@@ -35,5 +35,5 @@ predict_on_batch <- function(object, x) {
 #' @rdname train_on_batch
 #' @export
 predict_proba <- function(object, x, batch_size = NULL, verbose = 0, steps = NULL) {
-  predict(object, x, batch_size = batch_size, verbose = verbose, steps = steps)
+  predict.keras.src.trainers.trainer.Trainer(object, x, batch_size = batch_size, verbose = verbose, steps = steps)
 }

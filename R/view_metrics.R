@@ -1,4 +1,5 @@
-# RStudio's live plot of metrics, as a list of callbacks for Keras; empty if it cannot be shown.
+# RStudio's live plot of metrics, as a list of callbacks for Keras; empty if it cannot be shown. What an
+# epoch has no value of is NA: those to come, those before a training that is resumed, those without a validation.
 metrics_viewer <- function(view_metrics, epochs, tfruns = optional_namespace("tfruns")) {
   wanted <- if (identical(view_metrics, "auto")) in_rstudio() else isTRUE(view_metrics)
   if (!wanted || is.null(tfruns)) {
@@ -12,9 +13,9 @@ viewer_hooks <- function(epochs, tfruns) {
   viewer <- NULL
   show <- function(epoch, logs) {
     for (name in names(logs)) {
-      seen[[name]] <<- c(seen[[name]], logs[[name]])
+      seen[[name]] <<- replace(seen[[name]] %||% rep(NA_real_, epochs), epoch + 1, logs[[name]])
     }
-    table <- as.data.frame(lapply(seen, `length<-`, epochs)) # future epochs are NA
+    table <- as.data.frame(seen)
     if (is.null(viewer)) {
       viewer <<- tfruns$view_run_metrics(table)
     } else {

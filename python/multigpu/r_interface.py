@@ -3,12 +3,14 @@
 R converts its data and functions, Python computes. What Python returns is plain enough for R to convert back.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
+from multigpu import r_start
 from multigpu.batches import main_thread_generator
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.cluster.join import join_cluster
@@ -39,6 +41,7 @@ __all__ = [
     "is_parallel",
     "join_cluster",
     "kind_of",
+    "listen",
     "load_model_hdf5",
     "load_model_weights_hdf5",
     "make_history",
@@ -49,6 +52,7 @@ __all__ = [
     "on_device",
     "overview",
     "predict",
+    "said",
     "save_model_hdf5",
     "save_model_weights_hdf5",
     "simulate_gpus",
@@ -90,6 +94,24 @@ def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: 
 def is_parallel(model: Any) -> bool:
     """Whether it is a parallel model, on one machine or several. By `__class__` it is what its template is."""
     return isinstance(model, ParallelModel)
+
+
+# Warnings -------------------------------------------------------------------------------------------------------------
+
+_listening: list[tuple[warnings.catch_warnings, list[warnings.WarningMessage]]] = []
+
+
+def listen() -> None:
+    """Keeps what Python warns of, until `said()`."""
+    scope = warnings.catch_warnings(record=True)
+    _listening.append((scope, scope.__enter__()))
+
+
+def said() -> list[str]:
+    """What Python has warned of since `listen()`, each text once."""
+    scope, heard = _listening.pop()
+    scope.__exit__()
+    return list(dict.fromkeys(str(warning.message) for warning in heard))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -141,3 +163,6 @@ def _column(values: list[Any]) -> list[Any]:
     if sum(value for value in values if isinstance(value, int)) <= LARGEST_INTEGER:
         return values
     return [None if value is None else float(value) for value in values]
+
+
+r_start.run()  # before this import ends

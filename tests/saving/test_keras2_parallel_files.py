@@ -1,6 +1,9 @@
 """Files that people saved from the old parallel model give the template's weights."""
 
 import json
+import os
+import subprocess
+import sys
 
 import h5py
 import keras
@@ -206,3 +209,22 @@ def test_the_optimizer_of_keras_2_10_and_before_is_put_in_order(tmp_path):
     assert [slot.flat[0] for slot in slots] == [0, 10, 1, 11, 2, 12, 3, 13]
     evaluated = model.evaluate(np.ones((2, 10)), np.ones((2, 1)), verbose=0, return_dict=True)
     assert evaluated.keys() == {"loss", "mean_absolute_error"}
+
+
+IN_R = """
+library(multigpu)
+simulate_gpus(2)
+said <- tryCatch(load_model_hdf5("{old}"), warning = conditionMessage)
+stopifnot(is.character(said), grepl("template", said))
+said <- tryCatch(clean_parallel_hdf5("{old}", "clean.h5"), warning = conditionMessage)
+stopifnot(is.character(said), grepl("template", said))
+"""
+
+
+def test_r_users_are_told_by_a_warning_of_r(tmp_path):
+    (tmp_path / "load.R").write_text(IN_R.format(old=OLD / "seq-parallel-model.h5"))
+    environment = {**os.environ, "R_LIBS": os.path.join(sys.prefix, "r"), "RETICULATE_PYTHON": sys.executable}
+    done = subprocess.run(
+        ["Rscript", "load.R"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

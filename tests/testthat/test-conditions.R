@@ -22,3 +22,86 @@ test_that("an interrupt ends training and leaves the template usable, with the w
   expect_lt(history$metrics$loss, 5)
   expect_false(identical(weights_of(parallel$template), trained))
 })
+
+# In each way in which a function that R calls warns in Python.
+warned_by <- function(expr) {
+  texts <- character()
+  withCallingHandlers(expr, warning = function(w) {
+    texts <<- c(texts, conditionMessage(w))
+    invokeRestart("muffleWarning")
+  })
+  texts
+}
+
+quick_test_that("a warning from Python is one from R: layers that do not fit are left out", {
+  file <- tempfile(fileext = ".h5")
+  save_model_weights_hdf5(small_model(), file)
+  other <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
+  said <- warned_by(load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE))
+  expect_match(said, "^Left out: the file has")
+})
+
+test_that("so is one of an optimizer whose state does not fit, and an untrained model has none", {
+  file <- tempfile(fileext = ".h5")
+  model <- compile(small_model(), "adam", "mse")
+  save_model_hdf5(model, file)
+  expect_identical(warned_by(load_model_hdf5(file)), character())
+  fit(model, small_data()$x, small_data()$y, epochs = 1)
+  save_model_hdf5(model, file)
+  expect_identical(warned_by(load_model_hdf5(file)), character())
+  reticulate::py_run_string(local = TRUE, sprintf("
+import h5py
+with h5py.File('%s', 'a') as file:
+    names = file['optimizer_weights'].attrs['weight_names']
+    file['optimizer_weights'].attrs['weight_names'] = names[:-1]
+", file))
+  expect_match(warned_by(load_model_hdf5(file)), "^Expected the state of the optimizer to have 10 variables")
+})
+
+test_that("so is Keras' own, and each text is said once", {
+  parallel <- parallel_model()
+  batches <- list(list(small_data()$x, small_data()$y))
+  next_batch <- function() {
+    batch <- batches[1][[1]]
+    batches <<- batches[-1]
+    batch
+  }
+  said <- warned_by(fit_generator(parallel, next_batch, steps_per_epoch = 3))
+  expect_length(grep("ran out of data", said), 1)
+})
+
+test_that("a warning in a callback, whose functions call Python too, is said", {
+  file <- tempfile(fileext = ".h5")
+  save_model_weights_hdf5(small_model(), file)
+  other <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
+  load <- function(epoch, logs) load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE)
+  said <- warned_by(fit(
+    parallel_model(), small_data()$x, small_data()$y,
+    epochs = 1, callbacks = list(on_epoch_end = load)
+  ))
+  expect_match(said, "^Left out: the file has")
+})
+
+test_that("what a text quotes of Python is in R's words", {
+  said <- function(text) in_r_words(paste("Expected", text))
+  expect_identical(said("x. Use `gpus=[0, 1]`, or None."), "Expected x. Use `gpus = c(0, 1)`, or NULL.")
+  expect_identical(said("`compile=True` or False"), "Expected `compile = TRUE` or FALSE")
+  expect_identical(said("`multigpu.estimate()` and multigpu.json"), "Expected `estimate()` and multigpu.json")
+  expect_identical(said("`keras.layers.Dense`, 'model.keras'"), "Expected `keras$layers$Dense`, 'model.keras'")
+  expect_identical(said("custom_objects={'Own': Own}"), "Expected custom_objects = list(Own = Own)")
+  expect_identical(said("devices=['CPU:0', 'CPU:1']"), "Expected devices = c('CPU:0', 'CPU:1')")
+  expect_identical(said("--hosts=a, TF_CONFIG='{}', a == b, x[0]"), "Expected --hosts=a, TF_CONFIG='{}', a == b, x[0]")
+  expect_identical(in_r_words("In None of Keras"), "In None of Keras")
+})
+
+test_that("values that Python would take for others are refused", {
+  model <- small_model()
+  expect_snapshot({
+    writeLines(error_text(multi_gpu_model(model, cpu_merge = NA)))
+    writeLines(error_text(multi_gpu_model(model, cpu_merge = "a")))
+    writeLines(error_text(multi_gpu_model(model, cpu_relocation = c(TRUE, FALSE))))
+    writeLines(error_text(multi_gpu_model(model, gpus = 0)))
+    writeLines(error_text(multi_gpu_model(model, gpus = integer())))
+    writeLines(error_text(multi_gpu_model(model, gpus = list())))
+  })
+})

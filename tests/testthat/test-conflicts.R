@@ -54,6 +54,40 @@ test_that("with keras3 attached, its functions and methods are used, in either o
   expect_identical(run_in_new_r(c("library(multigpu)", "library(keras3)", use_everything), lib), expected)
 })
 
+# keras3 waits for Python's `keras`, and makes a tensor when the import that brought it has ended.
+makes_a_tensor <- '
+import importlib._bootstrap, sys
+depth, made, find_and_load = 0, False, importlib._bootstrap._find_and_load
+def hooked(name, import_):
+    global depth, made
+    depth += 1
+    try:
+        return find_and_load(name, import_)
+    finally:
+        depth -= 1
+        if depth == 0 and not made and hasattr(sys.modules.get("keras"), "ops"):
+            made = True
+            sys.modules["keras"].ops.convert_to_tensor([1])
+importlib._bootstrap._find_and_load = hooked
+'
+
+test_that("devices are simulated in time beside keras3, attached before or after", {
+  lib <- install_mock(
+    "keras3", "export(keras)",
+    c(
+      "keras <- NULL", paste("code <-", deparse1(makes_a_tensor)),
+      ".onLoad <- function(...) setHook('reticulate.onPyInit', function(...) reticulate::py_run_string(code))"
+    )
+  )
+  printed <- function(lines) utils::tail(run_in_new_r(lines, lib), 1)
+  simulate <- "simulate_gpus(2); cat(nrow(available_gpus()))"
+  expect_identical(printed(c("library(keras3)", "library(multigpu)", simulate)), "2")
+  expect_identical(printed(c("library(multigpu)", "library(keras3)", simulate)), "2")
+  too_late <- c("library(keras3)", "library(multigpu)", "cat(nrow(available_gpus()))", "tryCatch({", simulate)
+  said <- printed(c(too_late, "}, error = function(e) cat('', conditionMessage(e)))"))
+  expect_match(said, "Expected `simulate_gpus()` to be called before TensorFlow uses a device", fixed = TRUE)
+})
+
 test_that("with the R package tensorflow attached, its `tf` and `evaluate` are used, in either order", {
   lib <- install_mock(
     "tensorflow", "export(tf, evaluate)",

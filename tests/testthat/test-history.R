@@ -32,6 +32,13 @@ test_that("epochs of a resumed training, and of validation every second epoch, a
   expect_identical(values$epoch[values$data == "validation"], c(4L, 6L))
 })
 
+test_that("epochs of a validation are those that Keras counts, wherever a training begins and ends", {
+  expect_identical(validated(4:6, 2), c(4L, 6L))
+  expect_identical(validated(3:5, 2), 4L)
+  expect_identical(validated(1:5, list(1, 4)), c(1L, 4L))
+  expect_identical(validated(1:5, c(1, 4)), c(1L, 4L))
+})
+
 test_that("a history plots with either kind of graphics", {
   grDevices::pdf(NULL)
   on.exit(grDevices::dev.off())

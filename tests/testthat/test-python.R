@@ -27,16 +27,20 @@ calls_of_package <- function() {
   unlist(lapply(unname(functions), function(f) calls_in(c(as.list(formals(f)), body(f)))))
 }
 
-test_that("R calls one Python module of the package, and every name in its list but no other", {
+test_that("R calls one Python module of the package, every name in its list but no other, and what starts it", {
   calls <- calls_of_package()
   strings <- Filter(is.character, unlist(lapply(calls, as.list)))
-  expect_identical(unique(grep("^multigpu\\.", strings, value = TRUE)), "multigpu.r_interface")
+  expect_setequal(grep("^multigpu\\.", strings, value = TRUE), c("multigpu.r_interface", "multigpu.r_start"))
 
   around_core <- Filter(function(call) list(quote(core())) %in% as.list(call), calls)
   accesses <- Filter(function(call) identical(call[[1]], quote(`$`)), around_core)
   others <- setdiff(lapply(around_core, `[[`, 1), list(quote(`$`)))
-  expect_setequal(vapply(others, as.character, ""), c("{", "if")) # which load it and take nothing from it
-  names <- unique(vapply(accesses, function(call) as.character(call[[3]]), ""))
+  expect_setequal(vapply(others, as.character, ""), c("{", "if", "[[")) # which load it, or take what is named
+  before_start <- Filter(function(call) identical(call[[1]], quote(core_before_start)), calls)
+  names <- unique(c(
+    vapply(accesses, function(call) as.character(call[[3]]), ""),
+    vapply(before_start, `[[`, "", 2)
+  ))
   expect_setequal(names, unlist(core()$`__all__`))
   for (name in names) expect_true(reticulate::py_has_attr(core(), name), info = name)
 })

@@ -43,6 +43,16 @@ test_that("a Python class is a custom object when the model is loaded", {
   expect_identical(predict(loaded, small_data()$x), predict(model, small_data()$x))
 })
 
+test_that("a constructor of keras3 stands for its class, and objects have names", {
+  python <- reticulate::py_run_string("import keras\nclass Same(keras.layers.Layer): pass", local = TRUE)
+  constructor <- local({
+    assign("__class__", python$Same)
+    function(object, ...) `__class__`(...)
+  })
+  expect_identical(as_custom_objects(list(Same = constructor)), list(Same = python$Same))
+  expect_match(error_text(load_model_hdf5(h5(), list(constructor))), "^Expected `custom_objects` to be a named list")
+})
+
 test_that("a file of another kind is an error, without the name of a class", {
   file <- h5()
   writeLines("no model", file)

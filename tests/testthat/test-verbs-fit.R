@@ -28,6 +28,19 @@ test_that("vectors, factors, data frames and integers are data", {
   by_factor <- evaluate(parallel, as.data.frame(data$x), classes)
   expect_identical(by_factor, evaluate(parallel, data$x, as.integer(classes) - 1L))
   expect_identical(as_r_array(classes), array(rep(0:2, length.out = 50), 50L))
+  compile(parallel, "sgd", "sparse_categorical_crossentropy") # the last trace was for targets of another rank
+  expect_identical(by_factor, evaluate(parallel, data$x, data.frame(class = classes)))
+})
+
+test_that("missing values that would become numbers, and texts in a data frame, are errors", {
+  expect_identical(as_r_array(c(1, NA)), array(c(1, NA), 2L)) # a double has a NaN
+  expect_snapshot({
+    writeLines(error_text(as_arrays(c(1L, NA))))
+    writeLines(error_text(as_arrays(matrix(c(TRUE, FALSE, NA, TRUE), 2))))
+    writeLines(error_text(as_arrays(factor(c("a", NA)))))
+    writeLines(error_text(as_arrays(data.frame(a = c(1, NA), age = c(3L, NA)))))
+    writeLines(error_text(as_arrays(data.frame(kind = c("a", "b")))))
+  })
 })
 
 test_that("sample weights and class weights are used", {

@@ -18,6 +18,19 @@ test_that("the viewer gets the metrics after each epoch, with NA for future epoc
   expect_identical(colSums(is.na(tfruns$tables[[3]])), c(loss = 0))
 })
 
+test_that("values are shown at their epochs, with `validation_freq` and `initial_epoch`", {
+  tfruns <- mock_tfruns()
+  data <- small_data()
+  history <- fit(
+    parallel_model(), data$x, data$y,
+    epochs = 5, initial_epoch = 1, validation_split = 0.5, validation_freq = 2,
+    callbacks = metrics_viewer(TRUE, 5, tfruns)
+  )
+  last <- tfruns$tables[[length(tfruns$tables)]]
+  expect_identical(last$loss, c(NA, history$metrics$loss))
+  expect_identical(last$val_loss, replace(rep(NA, 5), c(2, 4), history$metrics$val_loss))
+})
+
 test_that("nothing is shown without tfruns, outside of RStudio, or if not requested", {
   expect_identical(metrics_viewer(TRUE, 3, NULL), list())
   expect_identical(metrics_viewer("auto", 3, mock_tfruns()), list())

@@ -6,7 +6,7 @@ import warnings
 
 def warn(message: str) -> None:
     """Warns of what was done other than asked."""
-    level = 1
-    while sys._getframe(level).f_globals.get("__name__", "").startswith("multigpu."):
-        level += 1
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("multigpu."):  # R is no frame
+        level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level + 1)

@@ -1,0 +1,137 @@
+# Beside the real keras3, attached before or after: `make test-keras3 KERAS3_LIB=FOLDER`, where FOLDER is an R library
+# that has it. Each script runs in a process of its own, since TensorFlow starts once.
+
+orders <- list(before = c("library(keras3)", "library(multigpu)"), after = c("library(multigpu)", "library(keras3)"))
+
+run <- function(lines, env = character()) {
+  file <- tempfile(fileext = ".R")
+  writeLines(lines, file)
+  printed <- suppressWarnings(
+    system2(file.path(R.home("bin"), "Rscript"), shQuote(file), stdout = TRUE, stderr = TRUE, env = env)
+  )
+  list(status = attr(printed, "status") %||% 0L, printed = printed)
+}
+
+`%||%` <- function(x, y) if (is.null(x)) y else x
+
+expect_runs <- function(lines, ...) {
+  ran <- run(lines, ...)
+  testthat::expect_identical(ran$status, 0L, info = paste(utils::tail(ran$printed, 30), collapse = "\n"))
+}
+
+model <- "
+build <- function() {
+  keras$utils$set_random_seed(1L)
+  inputs <- keras_input(4)
+  model <- keras_model(inputs, inputs |> layer_dense(8, activation = 'tanh') |> layer_dense(1))
+  model
+}
+set.seed(1)
+x <- matrix(rnorm(200), 50)
+y <- x[, 1] - 2 * x[, 2]
+"
+
+for (order in names(orders)) {
+  attached <- orders[[order]]
+
+  test_that(paste("devices are simulated and train the numbers of one device, with keras3 attached", order), {
+    expect_runs(c(attached, "simulate_gpus(4)", "stopifnot(nrow(available_gpus()) == 4)", model, "
+      one <- build()
+      template <- build()
+      parallel <- multi_gpu_model(template, gpus = 4)
+      for (each in list(one, parallel)) {
+        each |> compile(optimizer = 'adam', loss = 'mse')
+        each |> fit(x, y, epochs = 2, batch_size = 16, shuffle = FALSE, verbose = 0)
+      }
+      stopifnot(all.equal(get_weights(template), get_weights(one), tolerance = 1e-5))
+      file <- tempfile(fileext = '.h5')
+      save_model_hdf5(parallel, file)
+      stopifnot(identical(get_weights(load_model_hdf5(file)), get_weights(template)))
+    "))
+  })
+
+  test_that(paste("a number that is no number of devices is refused in one line, with keras3 attached", order), {
+    ran <- run(c(attached, "simulate_gpus(0)"))
+    expect_match(ran$printed, "^Error: Expected `n`|Expected `n` to be", all = FALSE)
+  })
+
+  test_that(paste("`join_cluster()` and TF_CONFIG come in time, with keras3 attached", order), {
+    port <- 20000 + sample(20000, 1)
+    alone <- sprintf('{"cluster": {"worker": ["127.0.0.1:%d"]}, "task": {"type": "worker", "index": 0}}', port)
+    expect_runs(c(attached, "join_cluster()", "cat(nrow(available_gpus()))"))
+    config <- function(index) {
+      sprintf(
+        '{"cluster": {"worker": ["127.0.0.1:%d", "127.0.0.1:%d"]}, "task": {"type": "worker", "index": %d}}',
+        port, port + 1, index
+      )
+    }
+    script <- c(
+      attached, sprintf("Sys.setenv(TF_CONFIG = commandArgs(TRUE)[[1]])"), model,
+      "model <- build()", "parallel <- multi_gpu_model(model, gpus = 1)",
+      "parallel |> compile(optimizer = 'sgd', loss = 'mse')",
+      "parallel |> fit(x, y, epochs = 1, batch_size = 16, shuffle = FALSE, verbose = 0)",
+      "cat('\\nsum of weights', format(sum(unlist(lapply(get_weights(model), sum))), digits = 6), '\\n')"
+    )
+    file <- tempfile(fileext = ".R")
+    writeLines(script, file)
+    logs <- c(tempfile(), tempfile())
+    for (index in 0:1) {
+      system2(
+        file.path(R.home("bin"), "Rscript"), c(shQuote(file), shQuote(config(index))),
+        stdout = logs[[index + 1]], stderr = logs[[index + 1]], wait = index == 1
+      )
+    }
+    Sys.sleep(5) # the first one may end a little later
+    sums <- lapply(logs, function(log) grep("^sum of weights", readLines(log), value = TRUE))
+    expect_length(sums[[1]], 1)
+    expect_identical(sums[[1]], sums[[2]])
+  })
+
+  test_that(paste("verbs of this package take R functions, with keras3 attached", order), {
+    expect_runs(c(attached, "simulate_gpus(2)", model, "
+      parallel <- multi_gpu_model(build(), gpus = 2)
+      parallel |> compile(optimizer = 'sgd', loss = 'mse')
+      epochs <- c()
+      batch <- function() list(x[1:16, ], y[1:16])
+      history <- parallel |> fit_generator(
+        batch, steps_per_epoch = 2, epochs = 2, verbose = 0,
+        callbacks = list(on_epoch_end = function(epoch, logs) epochs <<- c(epochs, epoch))
+      )
+      stopifnot(identical(as.integer(epochs), 0:1), length(history$metrics$loss) == 2)
+      stopifnot(is.list(evaluate_generator(parallel, batch, steps = 2, verbose = 0)))
+      stopifnot(identical(dim(predict_proba(parallel, x)), c(50L, 1L)))
+    "))
+  })
+
+  test_that(paste("warnings from Python are warnings of R, with keras3 attached", order), {
+    expect_runs(c(attached, "simulate_gpus(2)", model, "
+      file <- tempfile(fileext = '.h5')
+      one <- build()
+      one |> compile(optimizer = 'adam', loss = 'mse')
+      save_model_hdf5(one, file)
+      options(warn = 2)
+      untrained <- load_model_hdf5(file)
+      options(warn = 0)
+      save_model_weights_hdf5(one, file)
+      inputs <- keras_input(4)
+      other <- keras_model(inputs, inputs |> layer_dense(3, name = one$layers[[2]]$name))
+      said <- tryCatch(
+        load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE),
+        warning = conditionMessage
+      )
+      stopifnot(grepl('^Left out', said))
+    "))
+  })
+
+  test_that(paste("a layer of one's own is a custom object, with keras3 attached", order), {
+    expect_runs(c(attached, "simulate_gpus(2)", model, "
+      layer_doubled <- Layer('Doubled', call = function(inputs) 2 * inputs)
+      inputs <- keras_input(4)
+      model <- keras_model(inputs, inputs |> layer_dense(1) |> layer_doubled())
+      file <- tempfile(fileext = '.h5')
+      save_model_hdf5(model, file)
+      loaded <- load_model_hdf5(file, custom_objects = list(Doubled = layer_doubled))
+      stopifnot(identical(predict(loaded, x, verbose = 0), predict(model, x, verbose = 0)))
+    "))
+  })
+}
