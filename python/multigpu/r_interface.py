@@ -110,7 +110,7 @@ def listen() -> None:
 def said() -> list[str]:
     """What Python has warned of since `listen()`, each text once."""
     scope, heard = _listening.pop()
-    scope.__exit__()
+    scope.__exit__(None, None, None)
     return list(dict.fromkeys(str(warning.message) for warning in heard))
 
 
