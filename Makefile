@@ -11,7 +11,9 @@ export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
 .PHONY: test quick lint types pytest r r-lint r-check r-packages r-library test-debian13 test-keras3 demo bench soak mutants gpu-check clean
 
-test: lint types pytest r
+# the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
+test: lint types r-library $(RPY2_READY)
+	$(MAKE) --jobs=2 --output-sync=target pytest r
 
 # what a developer runs after each edit: the tests with the mark `quick`
 quick: lint types r-library $(RPY2_READY)

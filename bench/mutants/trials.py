@@ -51,12 +51,17 @@ class Coverage:
         self._seconds = dict(map(json.loads, lines))
 
     def tests(self, path: Path, line: int) -> tuple[list[str], list[str]]:
-        """The tests that run a line of the package, the fastest ones first: those tried first, and the others."""
+        """The tests that run a line of the package, the fastest ones first: those tried first, and the others.
+
+        What tests of a file share is run by the first of them: so the others of its file come after it.
+        """
         file = next(name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}"))
         contexts = self._data.contexts_by_lineno(file).get(line, [])
         tests = {context.split("|")[-1].rsplit(" (", 1)[0] for context in contexts} & self._seconds.keys()
+        files = {test.split("::")[0] for test in tests}
+        beside = {test for test in self._seconds if test.split("::")[0] in files} - tests
         first, others, seconds = [], [], 0.0
-        for test in sorted(tests, key=self._seconds.__getitem__):
+        for test in [*sorted(tests, key=self._seconds.__getitem__), *sorted(beside, key=self._seconds.__getitem__)]:
             seconds += self._seconds[test]
             if seconds <= AT_FIRST or not first:
                 first.append(test)
