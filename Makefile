@@ -13,7 +13,7 @@ export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: lint types r-library $(RPY2_READY)
-	$(MAKE) --jobs=2 --output-sync=target pytest r
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target pytest r
 
 # what a developer runs after each edit: the tests with the mark `quick`
 quick: lint types r-library $(RPY2_READY)
