@@ -6,7 +6,6 @@ with_clean_errors <- function(expr) {
 }
 
 # An error from Python as an R error with the message only, without the name of the class and without a traceback.
-
 clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
 }
@@ -23,14 +22,33 @@ interrupt <- function() {
 
 # A new condition, because in newer versions of reticulate the error is a Python object, which cannot be modified.
 clean_error <- function(e) {
-  errorCondition(clean_message(conditionMessage(e)), class = class(e)[[1]], parent = e)
+  classes <- c(if (grepl(too_few_gpus, conditionMessage(e))) "multigpu_too_few_gpus", class(e)[[1]])
+  errorCondition(clean_message(conditionMessage(e)), class = classes, parent = e)
 }
 
+too_few_gpus <- "^([a-z.]*\\.)?TooFewGPUsError: " # older versions of reticulate name the class in the message only
+
 clean_message <- function(message) {
+  if (grepl("object is from previous session", message, fixed = TRUE)) {
+    return(from_another_session)
+  }
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
   in_r_words(sub("\\s+$", "", message))
+}
+
+from_another_session <- paste0(
+  "Expected an object of this R session. Received: one of a session that has ended, from `readRDS()` or a saved ",
+  "workspace, which cannot hold objects of Python. Save models with `save_model_hdf5()`."
+)
+
+# The model, unless it is of a session that has ended: then it has no methods.
+alive <- function(object) {
+  if (is_python_object(object) && reticulate::py_is_null_xptr(object)) {
+    stop(from_another_session, call. = FALSE)
+  }
+  object
 }
 
 # The texts of this package are written in Python, for both languages: what they quote of it is put in R's words.

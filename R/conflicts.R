@@ -43,6 +43,16 @@ remove_conflicts <- function(attached, packages, exports_of = getNamespaceExport
   }
 }
 
+# `evaluate()` of the package generics takes `x` for the model, where that of this package has `x` for the data. That
+# this one hides it is no news where nothing else is hidden.
+be_quiet_about_generics <- function(attached) {
+  hides <- function(position) any(ls(attached) %in% ls(position))
+  others <- setdiff(search(), c("package:multigpu", "package:generics", "package:base"))
+  if ("package:generics" %in% search() && !any(vapply(others, hides, NA))) {
+    assign(".conflicts.OK", TRUE, envir = attached)
+  }
+}
+
 # Attaches this package again, in front, without the names that other packages export.
 attach_again <- function() {
   position <- match("package:multigpu", search())

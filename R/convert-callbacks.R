@@ -50,6 +50,7 @@ is_r_function <- function(x) {
 
 # An R function that Python calls with tensors. Keras names losses and metrics after the `__name__` of the function.
 as_tensor_function <- function(f, name) {
+  f <- with_tensor_functions(f)
   called <- function(y_true, y_pred, ...) f(match_rank(y_true, y_pred), y_pred, ...)
   attr(called, "py_function_name") <- name
   reticulate::r_to_py(called)

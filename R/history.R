@@ -39,6 +39,10 @@ NULL
 #' @rdname history
 #' @export
 print.multigpu_history <- function(x, ...) {
+  if (length(x$epochs) == 0) {
+    cat("Trained for 0 epochs.\n")
+    return(invisible(x))
+  }
   last <- vapply(x$metrics, function(values) values[[length(values)]], 0)
   epochs <- length(x$epochs)
   cat("Trained for ", epochs, if (epochs == 1) " epoch" else " epochs", ". Final values:\n", sep = "")
@@ -70,6 +74,14 @@ plot.multigpu_history <- function(x, y, metrics = NULL, method = c("auto", "ggpl
   method <- match.arg(method)
   values <- as.data.frame(x)
   values <- values[values$metric %in% (metrics %||% values$metric), ]
+  if (nrow(values) == 0) {
+    stop(
+      "Expected a history with values of ", if (is.null(metrics)) "metrics" else paste(metrics, collapse = ", "),
+      ". Received: ", length(x$epochs), " epochs", if (length(x$metrics) > 0) " of ", toString(names(x$metrics)),
+      ". Train for one epoch or more.",
+      call. = FALSE
+    )
+  }
   if (method == "ggplot2" || method == "auto" && requireNamespace("ggplot2", quietly = TRUE)) {
     return(history_ggplot(values))
   }
@@ -82,23 +94,36 @@ history_ggplot <- function(values) {
   ggplot2::ggplot(values, ggplot2::aes(epoch, value, colour = data)) +
     ggplot2::geom_line() +
     ggplot2::geom_point() +
+    ggplot2::scale_x_continuous(breaks = whole_epochs) +
     ggplot2::facet_grid("metric ~ .", scales = "free_y", switch = "y") +
     ggplot2::labs(y = NULL, colour = NULL)
 }
 
+# Where the axis of epochs has numbers: at most six of them.
+whole_epochs <- function(range) {
+  whole <- seq(ceiling(range[[1]]), floor(range[[2]]))
+  if (length(whole) <= 6) whole else intersect(pretty(range, 5), whole)
+}
+
+# One panel per metric, and the kinds of data named above the first one.
 history_panels <- function(values) {
   panels <- split(values, factor(values$metric, unique(values$metric)))
-  old <- graphics::par(mfrow = c(length(panels), 1), mar = c(4, 4, 1, 1))
+  old <- graphics::par(mfrow = c(length(panels), 1), mar = c(4, 4, 2, 1))
   on.exit(graphics::par(old))
   Map(history_panel, panels, names(panels))
 }
 
 history_panel <- function(values, metric) {
-  kinds <- split(values, values$data)
-  graphics::plot(values$epoch, values$value, type = "n", xlab = "epoch", ylab = metric)
+  kinds <- split(values, factor(values$data, unique(values$data)))
+  graphics::plot(values$epoch, values$value, type = "n", xlab = "epoch", ylab = metric, xaxt = "n")
+  graphics::axis(1, whole_epochs(range(values$epoch)))
   draw <- function(kind, line) graphics::lines(kind$epoch, kind$value, type = "o", pch = 20, lty = line)
   Map(draw, kinds, seq_along(kinds))
-  graphics::legend("topright", names(kinds), lty = seq_along(kinds), bty = "n")
+  above <- graphics::par("usr")[c(1, 4)]
+  graphics::legend(
+    above[[1]], above[[2]], names(kinds),
+    lty = seq_along(kinds), pch = 20, bty = "n", horiz = TRUE, yjust = 0, xpd = TRUE
+  )
 }
 
 utils::globalVariables(c("epoch", "value", "data")) # columns that ggplot2 looks up

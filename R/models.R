@@ -80,13 +80,13 @@ get_layer <- function(object, name = NULL, index = NULL) {
       call. = FALSE
     )
   }
-  with_clean_errors(object$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
+  with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
 }
 
 #' @rdname get_layer
 #' @export
 get_config <- function(object) {
-  with_clean_errors(object$get_config())
+  with_clean_errors(alive(object)$get_config())
 }
 
 #' @rdname get_layer
@@ -100,7 +100,7 @@ pop_layer <- function(object) {
       call. = FALSE
     )
   }
-  with_clean_errors(object$pop())
+  with_clean_errors(alive(object)$pop())
   invisible(object)
 }
 
@@ -108,7 +108,7 @@ pop_layer <- function(object) {
 #' @export
 summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
-  with_clean_errors(object$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
+  with_clean_errors(alive(object)$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
   invisible(object)
 }
 

@@ -31,10 +31,11 @@
 #' without this package.
 #'
 #' @section Errors:
-#' An error is raised for fewer than two GPUs, for GPUs that do not exist, are listed twice or cannot be parsed, and for
-#' models that cannot be split by rows. The message states what was expected, what was received and what to do. A script
-#' that must also run on a machine with one GPU can catch it: `parallel_model <- tryCatch(multi_gpu_model(model), error
-#' = function(e) model)`.
+#' An error is raised for fewer than two GPUs, for GPUs that do not exist, are listed twice or cannot be parsed, and
+#' for models that cannot be split by rows. The message states what was expected, what was received and what to do. The
+#' error for fewer GPUs than two, or fewer than `gpus` asks for, has the class `multigpu_too_few_gpus`. A script that
+#' must also run on a machine with one GPU can catch it: `parallel_model <- tryCatch(multi_gpu_model(model),
+#' multigpu_too_few_gpus = function(e) model)`.
 #'
 #' @references A. Krizhevsky (2014): One weird trick for parallelizing convolutional neural networks,
 #'   <https://arxiv.org/abs/1404.5997>. This package implements its synchronous data parallelism.

@@ -16,12 +16,42 @@
 #' }
 #' @export
 install_multigpu <- function(envname = "r-multigpu", python = NULL, cuda = has_nvidia()) {
-  if (!reticulate::virtualenv_exists(envname)) {
+  is_new <- !reticulate::virtualenv_exists(envname)
+  if (is_new) {
+    # one that is not complete would be taken for one that is, by the next attempt
+    on.exit(if (is_new) unlink(virtualenv_folder(envname), recursive = TRUE))
     reticulate::virtualenv_create(envname, python = python, packages = NULL)
+  } else {
+    check_same_python(envname, python)
   }
   reticulate::virtualenv_install(envname, python_packages(cuda = cuda))
+  is_new <- FALSE
   message("Installed into the virtual environment ", envname, ". Restart R, then try `multigpu_sitrep()`.")
   invisible()
+}
+
+virtualenv_folder <- function(envname) {
+  if (grepl("[/\\\\]", envname)) envname else file.path(reticulate::virtualenv_root(), envname)
+}
+
+# An environment keeps the Python that made it.
+check_same_python <- function(envname, python, version_of = python_version) {
+  if (is.null(python)) {
+    return(invisible())
+  }
+  versions <- c(version_of(reticulate::virtualenv_python(envname)), version_of(python))
+  if (versions[[1]] != versions[[2]]) {
+    stop(
+      "Expected `python` to be the version in the virtual environment ", envname, ", which is ", versions[[1]],
+      ". Received: ", versions[[2]], ". Remove it, `reticulate::virtualenv_remove(\"", envname, "\")`, or choose ",
+      "another `envname`.",
+      call. = FALSE
+    )
+  }
+}
+
+python_version <- function(python) {
+  system2(python, c("-c", shQuote("import platform; print(platform.python_version())")), stdout = TRUE)
 }
 
 python_packages <- function(reticulate = utils::packageVersion("reticulate"), cuda = FALSE) {

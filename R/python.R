@@ -29,7 +29,24 @@ declare_python <- function() {
   }
   keras <<- reticulate::import("keras", delay_load = delayed_import("Keras"))
   tf <<- reticulate::import("tensorflow", delay_load = delayed_import("TensorFlow"))
-  setHook("reticulate.onPyInit", join_workers) # if another package starts Python
+  if (reticulate::py_available()) note_process()
+  setHook("reticulate.onPyInit", function(...) {
+    note_process()
+    join_workers() # if another package starts Python
+  })
+}
+
+note_process <- function() loaded$process <- Sys.getpid()
+
+# In a forked child, the threads of TensorFlow are gone: it would wait for them for ever.
+check_process <- function() {
+  if (!is.null(loaded$process) && loaded$process != Sys.getpid()) {
+    stop(
+      "Expected the R process in which Python has started. Received: a fork of it, as `parallel::mclapply()` makes, ",
+      "in which TensorFlow does not work. Use processes of their own: `parallel::makeCluster(2)`.",
+      call. = FALSE
+    )
+  }
 }
 
 delayed_import <- function(name) {
@@ -58,6 +75,7 @@ core_before_start <- function(name, ...) {
 
 # The Python module of this package that R calls, once everything that it needs is installed.
 core <- function() {
+  check_process()
   if (is.null(loaded$core)) {
     check_python(found_versions())
     loaded$core <- reticulate::import_from_path("multigpu.r_interface", python_folder())

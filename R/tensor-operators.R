@@ -1,5 +1,5 @@
-# R's operators and functions on tensors, so that losses and metrics can be written in R. The methods are for a base
-# class of TensorFlow's tensors: those of the R package tensorflow are for a subclass and take precedence.
+# R's operators on tensors, so that losses and metrics can be written in R. The methods are for a base class of
+# TensorFlow's tensors: those of the R package tensorflow are for a subclass and take precedence.
 
 #' @export
 Ops.tensorflow.python.types.core.Tensor <- function(e1, e2) { # nolint: object_name_linter.
@@ -7,6 +7,7 @@ Ops.tensorflow.python.types.core.Tensor <- function(e1, e2) { # nolint: object_n
   if (nargs() == 1) {
     return(switch(.Generic, "+" = e1, "-" = keras$ops$negative(e1), operation(e1)))
   }
+  refuse_recycling(e1, e2)
   operation(as_operand(e1), as_operand(e2))
 }
 
@@ -22,35 +23,30 @@ operators <- c(
 
 # A single number is not converted and takes the type of the tensor; longer vectors become tensors.
 as_operand <- function(x) {
-  if (inherits(x, "python.builtin.object") || length(x) == 1 && is.null(dim(x))) {
+  if (is_python_object(x) || length(x) == 1 && is.null(dim(x))) {
     return(x)
   }
   keras$ops$convert_to_tensor(as_arrays(x), dtype = if (is.double(x)) keras$config$floatx())
 }
 
-#' @export
-Math.tensorflow.python.types.core.Tensor <- function(x, ...) { # nolint: object_name_linter.
-  tensor_function(if (.Generic == "ceiling") "ceil" else .Generic)(x, ...)
-}
-
-#' @export
-Summary.tensorflow.python.types.core.Tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
-  tensor_function(.Generic)(x, ...)
-}
-
-#' @export
-mean.tensorflow.python.types.core.Tensor <- function(x, ...) { # nolint: object_name_linter.
-  keras$ops$mean(keras$ops$convert_to_tensor(x), ...)
-}
-
-tensor_function <- function(name) {
-  if (reticulate::py_has_attr(keras$ops, name)) {
-    return(keras$ops[[name]])
+# R repeats a vector along the rows of a matrix, TensorFlow along its columns.
+refuse_recycling <- function(e1, e2) {
+  ranks <- c(rank_of(e1), rank_of(e2))
+  if (anyNA(ranks) || 0 %in% ranks || ranks[[1]] == ranks[[2]]) {
+    return(invisible())
   }
   stop(
-    "Expected a function that is defined for tensors. Received: `", name, "()`. Use `keras$ops` or `tf$math`.",
+    "Expected operands with the same number of dimensions, or a single number. Received: ", ranks[[1]], " and ",
+    ranks[[2]], " dimensions, which R and TensorFlow combine differently. Use `matrix(values, 1)` for one value per ",
+    "column, and `x[, 1, drop = FALSE]` for a column that stays one.",
     call. = FALSE
   )
 }
 
-utils::globalVariables(".Generic") # R defines it in these methods
+# The number of dimensions: 0 of a single number, NA if it is not known yet.
+rank_of <- function(x) {
+  if (!is_python_object(x)) {
+    return(if (is.null(dim(x))) as.integer(length(x) > 1) else length(dim(x)))
+  }
+  if (reticulate::py_has_attr(x, "shape")) tf$TensorShape(x$shape)$rank %||% NA else 0L
+}

@@ -10,12 +10,16 @@
 #' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
 #'   list is the name of the metric or, if it is the name of an output, the output that the metric is for.
 #' @param loss_weights Weights of the losses of several outputs.
+#' @param sample_weight_mode,target_tensors Arguments of Keras 2, which keep their places. Keras 3 has none: an error
+#'   unless `NULL`.
 #' @param weighted_metrics Metrics to which sample and class weights are applied.
 #' @param ... More arguments of Keras' `compile()`, such as `run_eagerly`, `steps_per_execution` or `jit_compile`.
 #'
 #' @section Losses and metrics in R:
-#' A function is called with the targets and the predictions of the global batch, as tensors. R's operators work on
-#' them, and so do functions such as `abs()`, `sqrt()`, `exp()`, `log()`, `sum()`, `max()` and `mean()`. For other
+#' A function is called with the targets and the predictions of the global batch, as tensors. R's operators, indices
+#' such as `y_pred[, 1]`, `dim()`, `nrow()`, `length()` and functions such as `abs()`, `log()`, `sum()`, `max()`,
+#' `mean()`, `pmax()`, `ifelse()`, `var()` and `rowSums()` mean what they mean in R, or raise an error that names what
+#' to use instead. `sum(x, axis = -1L)`, with `axis` by name, is that of Keras, which counts axes from 0. For other
 #' operations use `keras$ops`.
 #'
 #' @return The model, invisibly.
@@ -40,9 +44,12 @@ compile.keras.src.trainers.trainer.Trainer <- function(object,
                                                        loss = NULL,
                                                        metrics = NULL,
                                                        loss_weights = NULL,
+                                                       sample_weight_mode = NULL,
                                                        weighted_metrics = NULL,
+                                                       target_tensors = NULL,
                                                        ...) {
-  outputs <- output_names(object)
+  refuse_keras2(sample_weight_mode = sample_weight_mode, target_tensors = target_tensors)
+  outputs <- output_names(alive(object))
   with_clean_errors(object$compile(
     optimizer = optimizer,
     loss = as_loss(loss),
@@ -53,6 +60,21 @@ compile.keras.src.trainers.trainer.Trainer <- function(object,
   ))
   invisible(object)
 }
+
+# Arguments of Keras 2 keep their places, so that the others keep theirs.
+refuse_keras2 <- function(...) {
+  for (name in names(Filter(Negate(is.null), list(...)))) {
+    stop(
+      "Expected `", name, "` to be NULL, since Keras 3 has no such argument. Use ", instead_of_keras2[[name]], ".",
+      call. = FALSE
+    )
+  }
+}
+
+instead_of_keras2 <- c(
+  sample_weight_mode = "a `sample_weight` of shape (rows, steps) in `fit()`, which weights each step",
+  target_tensors = "`y` in `fit()`"
+)
 
 # reticulate does not convert the list class of Keras.
 output_names <- function(object) {

@@ -9,15 +9,16 @@
 #' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
 #' @param epochs Number of passes over the data.
 #' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
-#'   default is 2 in knitr, 0 in testthat, and `"auto"` elsewhere.
+#'   default is 2 in knitr, 0 in testthat, and `"auto"` elsewhere; for `fit()` it can be set with
+#'   `options(keras.fit_verbose = 2)`.
 #' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
 #' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio if the
-#'   package tfruns is installed.
+#'   package tfruns is installed. The default can be set with `options(keras.view_metrics = FALSE)`.
 #' @param validation_split Fraction of the rows to use for validation instead of training, taken from the end.
 #' @param validation_data `list(x, y)` or `list(x, y, weights)` for validation after each epoch, or a function as for
 #'   `x`.
 #' @param shuffle Whether to shuffle the rows before each epoch; `"batch"` shuffles within batches.
-#' @param class_weight A list of class weights, named by class: `list("0" = 1, "1" = 50)`.
+#' @param class_weight Weights of the classes, a list or a vector named by class: `c("0" = 1, "1" = 50)`.
 #' @param sample_weight Weights of the rows.
 #' @param initial_epoch Number of epochs that were trained before, to resume a training.
 #' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
@@ -67,9 +68,9 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
                                                    y = NULL,
                                                    batch_size = NULL,
                                                    epochs = 10,
-                                                   verbose = default_verbose(),
+                                                   verbose = getOption("keras.fit_verbose", default_verbose()),
                                                    callbacks = NULL,
-                                                   view_metrics = "auto",
+                                                   view_metrics = getOption("keras.view_metrics", "auto"),
                                                    validation_split = 0,
                                                    validation_data = NULL,
                                                    shuffle = TRUE,

@@ -4,5 +4,7 @@
 }
 
 .onAttach <- function(libname, pkgname) { # nolint: object_name_linter. R's name.
-  remove_conflicts(as.environment("package:multigpu"), attached_conflicts())
+  attached <- as.environment("package:multigpu")
+  remove_conflicts(attached, attached_conflicts())
+  be_quiet_about_generics(attached)
 }

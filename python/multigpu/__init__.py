@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from multigpu.cluster.join import join_cluster as join_cluster
     from multigpu.devices.logical import available_gpus as available_gpus
     from multigpu.devices.logical import simulate_gpus as simulate_gpus
+    from multigpu.devices.plan import TooFewGPUsError as TooFewGPUsError
     from multigpu.keras2.restore import restore_old_names as restore_old_names
     from multigpu.parallel.bring_home import bring_home as bring_home
     from multigpu.parallel.on_device import on_device as on_device
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from multigpu.saving.hdf5_weights import save_model_weights_hdf5 as save_model_weights_hdf5
 
 MODULES = {  # public name → where it is; imported at first use, because TensorFlow takes seconds
+    "TooFewGPUsError": "devices.plan",
     "available_gpus": "devices.logical",
     "bring_home": "parallel.bring_home",
     "clean_parallel_hdf5": "saving.hdf5_models",
@@ -45,7 +47,7 @@ __all__ = list(MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """A public function, imported when it is first asked for."""
+    """A public name, imported when it is first asked for."""
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)

@@ -44,10 +44,12 @@ def multi_gpu_model(
         A `keras.Model`. Its `template` is the given model; its `plan` tells which devices are at work.
 
     Raises:
-        ValueError: fewer than two devices, devices that are missing, named twice or not understood, the scope of a
-            `tf.distribute` strategy, or a model that cannot be split: not of Keras 3, unbuilt, parallel already,
-            stateful, or without an open batch axis; or TF_CONFIG is not understood, or read too late, or workers
-            differ. The message says what was expected, what was received, and what to do.
+        TooFewGPUsError: fewer than two devices, or more than there are; a ValueError, for a script that also runs where
+            there is one GPU: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
+        ValueError: devices named twice or not understood, the scope of a `tf.distribute` strategy, or a model that
+            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis; or
+            TF_CONFIG is not understood, or read too late, or workers differ. The message says what was expected, what
+            was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy

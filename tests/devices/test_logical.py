@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from multigpu import available_gpus, simulate_gpus
-from multigpu.devices.logical import short_name, visible_devices
+from multigpu.devices.logical import present_device, short_name, stand_in, visible_devices
 
 EIGHT = [f"CPU:{i}" for i in range(8)]
 
@@ -106,6 +106,13 @@ def test_a_device_has_one_short_name(name, short):
 def test_a_name_that_means_no_one_device_is_none(name):
     with pytest.raises(ValueError, match=r"not the name of a device.*: ['3]"):
         short_name(name)
+
+
+def test_simulated_devices_answer_to_the_names_of_gpus_and_one_cpu_does_not():
+    assert stand_in("GPU:7", EIGHT) == "CPU:7"
+    assert present_device("/gpu:3", "") == "CPU:3"
+    for name, gpus in [("GPU:8", EIGHT), ("CPU:1", EIGHT), ("GPU:0", ["CPU:0"]), ("GPU:0", []), ("GPU:0", ["GPU:0"])]:
+        assert stand_in(name, gpus) == name
 
 
 def test_several_gpus_are_not_split(monkeypatch):

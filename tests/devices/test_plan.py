@@ -5,7 +5,7 @@ import pytest
 from endless import Endless
 
 from multigpu.cluster.config import Cluster
-from multigpu.devices.plan import Plan, make_plan
+from multigpu.devices.plan import Plan, TooFewGPUsError, make_plan
 
 CPU_ONLY = {"gpus": [], "others": ["CPU:0"]}
 ONE_GPU = {"gpus": ["GPU:0"], "others": ["GPU:0", "CPU:0"]}
@@ -28,9 +28,10 @@ def plan(gpus, visible=FOUR_GPUS, cpu_merge=True, cpu_relocation=False):
     return make_plan(gpus, cpu_merge, cpu_relocation, visible)
 
 
-def refusal(gpus, visible=FOUR_GPUS):
+def refusal(gpus, visible=FOUR_GPUS, kind=ValueError):
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the caller compares the whole text
         plan(gpus, visible)
+    assert error.type is kind
     return str(error.value)
 
 
@@ -69,9 +70,10 @@ def test_gpus_names_these_devices(gpus, devices):
         ([2, 0], ("CPU:2", "CPU:0")),
         (["CPU:1", "/device:CPU:2"], ("CPU:1", "CPU:2")),
         ([0, "CPU:1"], ("CPU:0", "CPU:1")),
+        (["GPU:0", "/gpu:2"], ("CPU:0", "CPU:2")),
     ],
 )
-def test_ids_count_simulated_devices_where_there_are_no_gpus(gpus, devices):
+def test_ids_and_names_of_gpus_mean_simulated_devices_where_there_are_no_gpus(gpus, devices):
     assert plan(gpus, SIMULATED).devices == devices
 
 
@@ -113,12 +115,15 @@ def test_making_a_plan_leaves_the_list_of_visible_devices_alone():
     ],
 )
 def test_fewer_than_two_devices_are_refused_as_the_old_function_did(gpus, visible, text):
-    assert refusal(gpus, visible) == "For multi-gpu usage to be effective, call `multi_gpu_model` with " + text
+    assert (
+        refusal(gpus, visible, TooFewGPUsError)
+        == "For multi-gpu usage to be effective, call `multi_gpu_model` with " + text
+    )
 
 
 def test_an_explicit_numpy_one_is_not_described_as_counted():
     one = np.int64(1)
-    assert refusal(one) == (
+    assert refusal(one, kind=TooFewGPUsError) == (
         f"For multi-gpu usage to be effective, call `multi_gpu_model` with `gpus >= 2`. Received: gpus={one!r}."
     )
 
@@ -130,14 +135,15 @@ def test_an_explicit_numpy_one_is_not_described_as_counted():
         ([0, 5], FOUR_GPUS, ["GPU:0", "GPU:5"], [*ALL_FOUR, "CPU:0"], ""),
         (["CPU:0", "CPU:1"], FOUR_GPUS, ["CPU:0", "CPU:1"], [*ALL_FOUR, "CPU:0"], ""),
         (4, SIMULATED, ["CPU:0", "CPU:1", "CPU:2", "CPU:3"], ["CPU:0", "CPU:1", "CPU:2"], ""),
-        (["GPU:0", "GPU:1"], SIMULATED, ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1", "CPU:2"], ""),
+        (["GPU:2", "GPU:3"], SIMULATED, ["CPU:2", "GPU:3"], ["CPU:0", "CPU:1", "CPU:2"], ""),
+        (["GPU:0", "GPU:1"], CPU_ONLY, ["GPU:0", "GPU:1"], ["CPU:0"], SIMULATE),
         (["TPU:0", "GPU:0"], FOUR_GPUS, ["TPU:0", "GPU:0"], [*ALL_FOUR, "CPU:0"], ""),
         (2, CPU_ONLY, ["GPU:0", "GPU:1"], ["CPU:0"], SIMULATE),
         ([0, 1], CPU_ONLY, ["GPU:0", "GPU:1"], ["CPU:0"], SIMULATE),
     ],
 )
 def test_a_missing_device_is_refused_with_what_there_is(gpus, visible, wanted, present, hint):
-    assert refusal(gpus, visible) == (
+    assert refusal(gpus, visible, TooFewGPUsError) == (
         "To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: "
         f"{wanted}. However this machine only has: {present}. Try reducing `gpus`.{hint}"
     )

@@ -267,7 +267,7 @@ def exactly(message):
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["GPU:7", "somewhere", 1, None])
+@pytest.mark.parametrize("device", ["GPU:8", "somewhere", 1, None])
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(ValueError, match=r"^Expected `device` to be one of \['CPU:0', 'CPU:1'") as error:
         multigpu.on_device(device)

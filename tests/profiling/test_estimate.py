@@ -124,11 +124,11 @@ def test_it_prints_as_a_table():
     text = str(estimate(keras.Sequential([keras.Input((1000,)), layers.Dense(1000)]), 2, 5, "sgd"))
     assert text.splitlines() == [
         "1,001,000 parameters: 4.00 MB of weights, 0.00 MB of optimizer",
-        "device  rows  parameters  weights  optimizer   copies  gradients  activations     total  in per step  "
+        "device  rows  parameters    weights  optimizer     copies  gradients  activations     total  in per step  "
         "out per step",
-        " CPU:0     3   1,000,000  4.00 MB    0.00 MB  0.00 MB    8.00 MB      0.02 MB  12.03 MB      4.02 MB  "
+        " CPU:0     3   1,000,000    4.00 MB    0.00 MB  0.0040 MB    8.00 MB     0.024 MB  12.03 MB      4.02 MB  "
         "     4.02 MB",
-        " CPU:1     2       1,000  0.00 MB    0.00 MB  4.00 MB    4.01 MB      0.02 MB   8.03 MB      4.01 MB  "
+        " CPU:1     2       1,000  0.0040 MB    0.00 MB    4.00 MB    4.01 MB     0.016 MB   8.03 MB      4.01 MB  "
         "     4.01 MB",
     ]
 

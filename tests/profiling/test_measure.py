@@ -107,8 +107,19 @@ GPUS = Plan(("GPU:0", "GPU:1"), "CPU:0")
         (
             Plan(("CPU:0", "CPU:1"), "CPU:0"),
             (1.0, 1.25, 1.0, 0.1),
-            "It does not pay here: these devices are parts of one CPU, which one device uses whole; on GPUs of their "
-            "own it is the 20% of the time in transfer that a larger batch would make less of.",
+            "It does not pay here: these devices are parts of one CPU, which one device uses whole. A larger batch "
+            "would make less of the 20% of the time in transfer, as on GPUs.",
+        ),
+        (
+            Plan(("CPU:0", "CPU:1"), "CPU:0"),
+            (1.0, 1.25, 1.25, 0.1),
+            "It does not pay here: these devices are parts of one CPU, which one device uses whole.",
+        ),
+        (
+            GPUS,
+            (1.0, 1.25, 1.25, 0.1),
+            "It does not pay: one device takes as long for 32 rows as for 64, so use a larger batch, or fewer GPUs "
+            "than 2.",
         ),
     ],
 )

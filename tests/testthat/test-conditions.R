@@ -105,3 +105,31 @@ test_that("values that Python would take for others are refused", {
     writeLines(error_text(multi_gpu_model(model, gpus = list())))
   })
 })
+
+test_that("too few GPUs have a class of their own, which nothing else has", {
+  caught <- function(...) {
+    too_few <- function(e) "too few"
+    tryCatch(multi_gpu_model(small_model(), ...), multigpu_too_few_gpus = too_few, error = conditionMessage)
+  }
+  expect_identical(caught(gpus = 1), "too few")
+  expect_identical(caught(gpus = 9), "too few")
+  expect_match(caught(gpus = c(0, 0)), "^Expected each device once in `gpus`")
+})
+
+test_that("a model of a session that has ended is named", {
+  file <- tempfile()
+  saveRDS(compile(small_model(), "sgd", "mse"), file)
+  model <- readRDS(file)
+  for (verb in c(summary, print, get_config, multi_gpu_model, compile, evaluate)) {
+    expect_match(error_text(verb(model)), "^Expected an object of this R session")
+  }
+  for (verb in c(predict, predict_proba, predict_on_batch)) {
+    expect_match(error_text(verb(model, small_data()$x)), "^Expected an object of this R session")
+  }
+})
+
+test_that("a forked child does not wait for TensorFlow", {
+  model <- small_model()
+  expect_warning(answers <- parallel::mclapply(1:2, function(i) predict(model, small_data()$x)), "encountered errors")
+  expect_match(unlist(answers), "Received: a fork of it, as `parallel::mclapply()` makes", fixed = TRUE)
+})

@@ -9,7 +9,8 @@ install_mock <- function(name, exports, code) {
   writeLines(exports, file.path(folder, "NAMESPACE"))
   writeLines(code, file.path(folder, "R", "code.R"))
   r <- file.path(R.home("bin"), "R")
-  printed <- system2(r, c("CMD", "INSTALL", "-l", lib, folder), stdout = TRUE, stderr = TRUE)
+  libs <- paste0("R_LIBS=", paste(.libPaths(), collapse = .Platform$path.sep)) # R CMD check --as-cran hides them
+  printed <- system2(r, c("CMD", "INSTALL", "-l", lib, folder), stdout = TRUE, stderr = TRUE, env = libs)
   if (!dir.exists(file.path(lib, name))) {
     stop(paste(printed, collapse = "\n"))
   }
@@ -52,6 +53,13 @@ test_that("with keras3 attached, its functions and methods are used, in either o
   expected <- "keras3 keras3 keras3 keras3 keras3 keras3 multigpu multigpu"
   expect_identical(run_in_new_r(c("library(keras3)", "library(multigpu)", use_everything), lib), expected)
   expect_identical(run_in_new_r(c("library(multigpu)", "library(keras3)", use_everything), lib), expected)
+})
+
+test_that("the package generics is hidden without a message, others are not", {
+  expect_identical(run_in_new_r("suppressMessages(library(generics)); library(multigpu)"), character())
+  lib <- install_mock("other", "export(bring_home)", "bring_home <- function() NULL")
+  printed <- run_in_new_r("suppressMessages(library(generics)); library(other); library(multigpu)", lib)
+  expect_match(printed, "bring_home", all = FALSE)
 })
 
 # keras3 waits for Python's `keras`, and makes a tensor when the import that brought it has ended.

@@ -47,3 +47,19 @@ test_that("a history plots with either kind of graphics", {
   expect_s3_class(plot(history, method = "ggplot2"), "ggplot")
   expect_identical(unique(as.character(plot(history, metrics = "loss", method = "ggplot2")$data$metric)), "loss")
 })
+
+test_that("a training of 0 epochs has a history that prints, and no plot", {
+  history <- fit(parallel_model(), small_data()$x, small_data()$y, epochs = 0)
+  expect_output(print(history), "^Trained for 0 epochs.$")
+  expect_identical(nrow(as.data.frame(history)), 0L)
+  expect_snapshot({
+    writeLines(error_text(plot(history)))
+    writeLines(error_text(plot(history_of_three(), metrics = "acc")))
+  })
+})
+
+test_that("the axis of epochs has whole numbers", {
+  expect_equal(whole_epochs(c(0.9, 2.1)), c(1, 2))
+  expect_equal(whole_epochs(c(3, 3)), 3)
+  expect_equal(whole_epochs(c(1, 20)), c(5, 10, 15, 20))
+})

@@ -61,3 +61,30 @@ test_that("numpy is old enough for an old reticulate", {
   expect_true("numpy>=1.26" %in% python_packages(package_version("1.41")))
   expect_true("tensorflow[and-cuda]>=2.21" %in% python_packages(cuda = TRUE))
 })
+
+test_that("an attempt to install that fails leaves nothing behind", {
+  root <- tempfile("environments")
+  lines <- c(
+    "library(multigpu)", sprintf("Sys.setenv(WORKON_HOME = '%s')", root),
+    "failed <- try(install_multigpu('mine', python = '/no/python'), silent = TRUE)",
+    "stopifnot(inherits(failed, 'try-error'))",
+    sprintf("python <- '%s'", reticulate::py_config()$python),
+    "Sys.setenv(PIP_INDEX_URL = 'http://127.0.0.1:9', PIP_RETRIES = 0)",
+    "failed <- try(install_multigpu('mine', python = python, cuda = FALSE), silent = TRUE)",
+    "stopifnot(inherits(failed, 'try-error'))",
+    "cat('left:', list.files(Sys.getenv('WORKON_HOME')), '\\n')"
+  )
+  expect_match(run_in_new_r(lines), "^left: *$", all = FALSE)
+})
+
+test_that("an environment with another Python is named, not used", {
+  version_of <- function(python) if (python == "/new/python") "3.12.1" else "3.9.2"
+  existing <- tempfile("existing")
+  dir.create(file.path(existing, "bin"), recursive = TRUE)
+  file.create(file.path(existing, "bin", c("python", "activate")))
+  writeLines("home = /usr", file.path(existing, "pyvenv.cfg"))
+  text <- error_text(check_same_python(existing, "/new/python", version_of))
+  expect_match(text, "which is 3.9.2. Received: 3.12.1. Remove it, `reticulate::virtualenv_remove(", fixed = TRUE)
+  expect_null(check_same_python(existing, NULL, version_of))
+  expect_null(check_same_python(existing, "/old/python", version_of))
+})

@@ -5,7 +5,7 @@ shared <- c(
   "save_model_weights_hdf5", "load_model_weights_hdf5", "clean_parallel_hdf5", "on_device",
   "estimate", "measure", "join_cluster"
 )
-python_only <- c("restore_old_names", "plot_history") # scripts of Python; a history is plotted by `plot()` in R
+python_only <- c("restore_old_names", "plot_history", "TooFewGPUsError")
 
 python_signature <- function(name) {
   parameters <- reticulate::import("inspect")$signature(reticulate::import("multigpu")[[name]])$parameters

@@ -38,3 +38,13 @@ test_that("an error in an R loss has its message", {
   parallel <- compile(multi_gpu_model(small_model(), 4), "sgd", function(y_true, y_pred) stop("no such loss"))
   expect_error(fit(parallel, small_data()$x, small_data()$y), "no such loss")
 })
+
+test_that("arguments of Keras 2 have their places, and none of their meaning", {
+  model <- small_model()
+  expect_snapshot({
+    writeLines(error_text(compile(model, "sgd", "mse", NULL, NULL, "temporal")))
+    writeLines(error_text(compile(model, "sgd", "mse", target_tensors = list(1))))
+  })
+  compile(model, "sgd", "mse", NULL, NULL, NULL, list("mae"))
+  expect_named(evaluate(model, small_data()$x, small_data()$y), c("loss", "mae"), ignore.order = TRUE)
+})

@@ -110,3 +110,27 @@ quick_test_that("an error from Python has its message, without a traceback", {
     writeLines(error_text(fit(parallel_model(), data$x, data$y, class_weight = c(1, 2))))
   })
 })
+
+test_that("options of the R interface of Keras 2 are read", {
+  before <- options(keras.fit_verbose = 2, keras.view_metrics = FALSE)
+  on.exit(options(before))
+  data <- small_data()
+  model <- compile(small_model(), "sgd", "mse")
+  printed <- reticulate::py_capture_output
+  expect_match(printed(fit(model, data$x, data$y, epochs = 1)), "[12]/[12] - ")
+  expect_match(printed(fit_generator(model, function() list(data$x, data$y), 1)), "[12]/[12] - ")
+  expect_identical(printed(fit(model, data$x, data$y, epochs = 1, verbose = 0)), "")
+})
+
+test_that("class weights are a list or a vector", {
+  data <- small_data()
+  labels <- as.integer(data$y > 0)
+  train <- function(class_weight) {
+    keras$utils$set_random_seed(0L)
+    weights <- compile(small_model(), "sgd", "mse")
+    fit(weights, data$x, labels, epochs = 1, class_weight = class_weight, shuffle = FALSE)
+    weights_of(weights)
+  }
+  expect_identical(train(c("0" = 1, "1" = 5)), train(list("0" = 1, "1" = 5)))
+  expect_false(identical(train(c("0" = 1, "1" = 5)), train(NULL)))
+})

@@ -42,8 +42,9 @@ def available_gpus() -> list[str]:
 def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
     """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
 
-    Results are those of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that
-    has `n` GPUs or more, there is nothing to do.
+    On a machine without a GPU, they answer to the names of GPUs as well: `"GPU:0"` is the first one. Results are those
+    of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
+    more, there is nothing to do.
 
     Args:
         n: number of devices, from 1 to 1,024.
@@ -100,9 +101,22 @@ def present_device(device: object, cure: str) -> str:
     """The short name of a device that is there, or a ValueError for the argument `device`, which ends in a cure."""
     present = visible_devices()["others"]
     name = _short_name(device) if isinstance(device, str) else None
+    name = name and stand_in(name, available_gpus())
     if name not in present:
         raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
     return name
+
+
+def stand_in(name: str, gpus: list[str]) -> str:
+    """The simulated device that answers to the name of a GPU, or the name itself.
+
+    Args:
+        name: short name of a device.
+        gpus: the devices that `gpus` counts; one CPU alone stands in for nothing.
+    """
+    kind, number = name.split(":")
+    simulated = f"CPU:{number}"
+    return simulated if kind == "GPU" and len(gpus) > 1 and simulated in gpus else name
 
 
 def _short_name(device: str) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from multigpu.arguments import check_flags, shown, whole_number
 from multigpu.cluster.config import Cluster
-from multigpu.devices.logical import MOST_DEVICES, short_name
+from multigpu.devices.logical import MOST_DEVICES, short_name, stand_in
 
 MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
 
@@ -19,6 +19,20 @@ SIMULATE = (
     " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
     "first."
 )
+
+
+class TooFewGPUsError(ValueError):
+    """`gpus` means fewer than two devices, or more than there are. A script that also runs with one GPU can catch it.
+
+    Example:
+        >>> import keras, multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> try:
+        ...     parallel = multigpu.multi_gpu_model(model, gpus=8)
+        ... except multigpu.TooFewGPUsError:
+        ...     parallel = model
+    """
 
 
 @dataclass(frozen=True)
@@ -98,7 +112,7 @@ def _device(entry: object, gpus: object, found: list[str]) -> str:
     if not isinstance(entry, str):
         return f"{_kind(found)}:{_number(entry, gpus)}"
     try:
-        return short_name(entry)
+        return stand_in(short_name(entry), found)
     except ValueError as error:
         raise _not_understood(entry, gpus) from error
 
@@ -142,7 +156,7 @@ def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: 
     counted = f", and {len(found)} found" if gpus is None else ""
     all_of_them = "" if wanted or gpus is None else " Use `gpus=None` for all GPUs."
     message = TOO_FEW.format(what=what, least=least, gpus=shown(gpus), found=counted)
-    raise ValueError(message + all_of_them + ("" if found else SIMULATE))
+    raise TooFewGPUsError(message + all_of_them + ("" if found else SIMULATE))
 
 
 def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
@@ -159,7 +173,7 @@ def _check_present(wanted: Sequence[str], visible: dict[str, list[str]]) -> None
     if len(wanted) <= len(present) and set(wanted) <= set(present):
         return
     expected = str(list(wanted)) if len(wanted) <= 16 else f"{wanted[0]!r} to {wanted[-1]!r}, {len(wanted)} in all"
-    raise ValueError(
+    raise TooFewGPUsError(
         f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {expected}. "
         f"However this machine only has: {present}. Try reducing `gpus`." + ("" if visible["gpus"] else SIMULATE)
     )

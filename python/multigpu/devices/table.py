@@ -41,5 +41,8 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def megabytes(size: int | None) -> str:
-    """A number of bytes in words."""
-    return "-" if size is None else f"{size / 1e6:,.2f} MB"
+    """A number of bytes in words: two decimals, and more of what is so small that they would say little."""
+    if size is None:
+        return "-"
+    decimals = 2 if size == 0 or size >= 1e5 else min(6, 8 - len(str(int(size))))
+    return f"{size / 1e6:,.{decimals}f} MB"

@@ -39,12 +39,12 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
 
     Example:
         >>> import keras, multigpu
-        >>> multigpu.simulate_gpus(2)  # which are called CPU:0 and CPU:1; on a machine with two GPUs, leave this out
+        >>> multigpu.simulate_gpus(2)  # does nothing on a machine with two GPUs
         >>> first, second = keras.Input((140, 256)), keras.Input((140, 256))
         >>> encode = keras.layers.LSTM(64)
-        >>> with multigpu.on_device("CPU:0"):
+        >>> with multigpu.on_device("GPU:0"):
         ...     a = encode(first)
-        >>> with multigpu.on_device("CPU:1"):
+        >>> with multigpu.on_device("GPU:1"):
         ...     b = encode(second)
         >>> with multigpu.on_device("CPU:0"):
         ...     both = keras.layers.concatenate([a, b])

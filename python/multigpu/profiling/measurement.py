@@ -85,9 +85,15 @@ def _verdict(plan: Plan, rows: int, speed_up: float, transfer: float, waiting: f
     if speed_up > 1:
         return f"It pays: {number} devices are {speed_up:.2f} times as fast as one."
     if any(device.startswith("CPU") for device in plan.devices):
+        on_gpus = f" A larger batch would make less of the {transfer:.0%} of the time in transfer, as on GPUs."
         return (
-            "It does not pay here: these devices are parts of one CPU, which one device uses whole; on GPUs of their "
-            f"own it is the {transfer:.0%} of the time in transfer that a larger batch would make less of."
+            "It does not pay here: these devices are parts of one CPU, which one device uses whole."
+            f"{on_gpus if transfer > NOTICED else ''}"
+        )
+    if transfer <= NOTICED:
+        return (
+            f"It does not pay: one device takes as long for {plan.rows(rows)[0]} rows as for {rows}, so use a larger "
+            f"batch, or fewer GPUs than {number}."
         )
     return (
         f"It does not pay: {transfer:.0%} of the time weights and gradients travel, which takes as long for {rows} "

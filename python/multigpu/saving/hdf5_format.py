@@ -1,6 +1,9 @@
 """A whole model as an HDF5 file of Keras: written so that Keras reads it, and read back as it was."""
 
+import contextlib
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_o
 
     def write(path: Path) -> None:
         compiled_with = compile_arguments(template) if template.compiled else None
-        with new_hdf5(path) as file:
+        with new_hdf5(path) as file, _without_advice():
             try:
                 keras.saving.save_model(template, file, include_optimizer=include_optimizer)
             finally:
@@ -33,6 +36,21 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_o
                 file.attrs["training_config"] = json.dumps(loadable(json.loads(file.attrs["training_config"])))
 
     atomic_write(filepath, write, ".h5", overwrite)
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keras advises to save in another format. Who calls a function that names this one has chosen."""
+    logger = logging.getLogger("absl")
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "This file format is considered legacy" not in record.getMessage()
+
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
 
 
 def read_model(

@@ -1,0 +1,60 @@
+# Parts of a tensor by R's indices, which count from 1: `y_pred[, 1]`.
+
+#' @export
+`[.tensorflow.python.types.core.Tensor` <- function(x, ..., drop = TRUE) { # nolint: object_name_linter.
+  here <- environment()
+  is_all <- vapply(paste0("..", seq_len(...length())), function(dot) eval(call("missing", as.name(dot)), here), NA)
+  if (all(is_all)) {
+    return(x)
+  }
+  extents <- extents_of(x)
+  if (...length() != length(extents)) {
+    refuse_index(paste0(...length(), " for ", length(extents), " dimensions"), "one for each dimension, as in `x[, 1]`")
+  }
+  for (axis in rev(seq_along(extents))) { # from the last one, since dimensions are dropped
+    if (!is_all[[axis]]) {
+      x <- take(x, positions(...elt(axis), extents[[axis]]), axis, drop)
+    }
+  }
+  x
+}
+
+# The number of elements in each dimension, NA if it is not known yet.
+extents_of <- function(x) {
+  vapply(tf$TensorShape(x$shape)$as_list(), function(extent) extent %||% NA_integer_, 0L)
+}
+
+take <- function(x, positions, axis, drop) {
+  at <- as.integer(positions - 1)
+  keras$ops$take(x, if (drop && length(at) == 1) at else as.list(at), axis = axis - 1L)
+}
+
+# Positions, counted from 1, of an index: positive or negative whole numbers, or logical values.
+positions <- function(index, extent) {
+  check_index(index)
+  from_end <- is.logical(index) || any(index < 0)
+  if (from_end && is.na(extent)) {
+    refuse_index(
+      paste(deparse1(index), "for a dimension whose length is not known before the step runs"), "positive numbers"
+    )
+  }
+  found <- if (from_end) seq_len(extent)[index] else index[index > 0]
+  if (anyNA(found) || isTRUE(any(found > extent))) {
+    stop("subscript out of bounds", call. = FALSE)
+  }
+  found
+}
+
+check_index <- function(index) {
+  if (is_python_object(index)) {
+    refuse_index("a tensor", "`keras$ops$take(x, index, axis)`, which counts from 0, or `tf$boolean_mask(x, mask)`")
+  }
+  is_whole <- is.numeric(index) && all(index == trunc(index))
+  if (!is.logical(index) && !isTRUE(is_whole) || anyNA(index)) {
+    refuse_index(deparse1(index), "whole numbers")
+  }
+}
+
+refuse_index <- function(what, instead) {
+  stop("Expected indices for a tensor. Received: ", what, ". Use ", instead, ".", call. = FALSE)
+}

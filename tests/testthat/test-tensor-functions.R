@@ -1,0 +1,112 @@
+values <- function(tensor) as.numeric(tensor$numpy())
+numbers <- c(0.5, 2, 4)
+vector <- function() tf$constant(numbers)
+table <- rbind(c(-1.5, 2, 4), c(1, -2, 3))
+matrix_of <- function() tf$constant(table)
+
+test_that("functions are those of R", {
+  for (name in c("abs", "sign", "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "floor", "ceiling", "trunc",
+                 "cos", "sin", "tan", "atan", "cosh", "sinh", "tanh", "asinh", "cumsum", "cumprod", "sum", "prod",
+                 "max", "min", "range", "mean", "length")) {
+    known <- get(name)(numbers)
+    result <- get(name)(vector())
+    expect_equal(if (is.numeric(result)) result else values(result), known, tolerance = 1e-5, info = name) # float32
+  }
+  expect_equal(values(acos(vector() / 8)), acos(numbers / 8), tolerance = 1e-5)
+  expect_equal(values(asin(vector() / 8)), asin(numbers / 8), tolerance = 1e-5)
+  expect_equal(values(atanh(vector() / 8)), atanh(numbers / 8), tolerance = 1e-5)
+  expect_equal(values(acosh(vector() + 1)), acosh(numbers + 1), tolerance = 1e-5)
+  expect_identical(any(vector() > 3)$numpy(), TRUE)
+  expect_identical(all(vector() > 3)$numpy(), FALSE)
+})
+
+test_that("their second arguments are those of R", {
+  expect_equal(values(log(vector(), 2)), log(numbers, 2), tolerance = 1e-6)
+  expect_equal(values(log(vector(), base = 10)), log(numbers, base = 10), tolerance = 1e-6)
+  expect_equal(values(round(tf$constant(c(0.444, 1.666)), 2)), c(0.44, 1.67), tolerance = 1e-6)
+  expect_equal(values(round(tf$constant(c(0.4, 1.6)))), c(0, 2))
+  for (name in c("sum", "prod", "max", "min")) {
+    f <- get(name)
+    expect_equal(values(f(matrix_of(), 1L)), f(table, 1L), info = name)
+    expect_equal(values(f(matrix_of(), 5, c(2, 7))), f(table, 5, c(2, 7)), info = name)
+    expect_equal(values(f(matrix_of(), vector())), f(table, numbers), info = name)
+  }
+  expect_identical(any(vector() > 5, TRUE)$numpy(), TRUE)
+  expect_equal(values(range(matrix_of(), 9)), c(-2, 9))
+})
+
+test_that("Keras' axes are arguments by name", {
+  expect_equal(values(sum(matrix_of(), axis = 0)), colSums(table))
+  expect_equal(dim(max(matrix_of(), axis = -1L, keepdims = TRUE)), c(2L, 1L))
+  expect_equal(values(mean(matrix_of(), axis = 1L)), rowMeans(table))
+})
+
+test_that("the shape of a tensor is that of R, and a tensor itself while a step is traced", {
+  expect_identical(dim(matrix_of()), c(2L, 3L))
+  expect_identical(c(nrow(matrix_of()), ncol(matrix_of()), length(matrix_of())), c(2L, 3L, 6L))
+  expect_identical(c(dim(tf$constant(1)), length(tf$constant(1))), 1L)
+  per_row <- function(x) sum(x) / nrow(x) + length(x) * 0L + prod(dim(x)) * 0L
+  traced <- tf[["function"]](per_row, input_signature = list(tf$TensorSpec(list(NULL, 3L), tf$float32)))
+  expect_equal(values(traced(tf$cast(matrix_of(), tf$float32))), sum(table) / 2, tolerance = 1e-6)
+})
+
+test_that("what would mean something else than in R is refused, with what to use", {
+  expect_snapshot({
+    writeLines(error_text(cumsum(matrix_of())))
+    writeLines(error_text(gamma(vector())))
+    writeLines(error_text(signif(vector(), 2)))
+    writeLines(error_text(mean(vector(), na.rm = TRUE)))
+    writeLines(error_text(sum(vector(), na.rm = TRUE)))
+    writeLines(error_text(mean(vector(), 0.1)))
+    writeLines(error_text(ifelse(vector() > 1, 1, 0)))
+  })
+  expect_equal(values(mean(vector(), na.rm = FALSE)), mean(numbers), tolerance = 1e-6)
+})
+
+in_loss <- function(f) with_tensor_functions(f)
+
+test_that("functions that are not generic in R know tensors in losses and metrics", {
+  expect_equal(values(in_loss(function(x) pmax(x, 1))(vector())), pmax(numbers, 1))
+  expect_equal(values(in_loss(function(x) pmin(1, x, 3))(vector())), pmin(1, numbers, 3))
+  expect_equal(values(in_loss(function(x) ifelse(x > 1, x, 0))(vector())), ifelse(numbers > 1, numbers, 0))
+  expect_equal(values(in_loss(function(x) var(x))(vector())), var(numbers), tolerance = 1e-6)
+  sums <- function(x) list(rowSums(x), rowMeans(x), colSums(x), colMeans(x))
+  expect_equal(lapply(in_loss(sums)(matrix_of()), values), sums(table))
+  expect_identical(in_loss(sums)(table), sums(table))
+})
+
+test_that("without tensors they are R's, and a function of the user's own with such a name stays", {
+  expect_identical(in_loss(function(x) pmax(x, 1, na.rm = TRUE))(c(NA, 2)), c(1, 2))
+  expect_identical(in_loss(function(x) ifelse(x > 1, x, 0))(numbers), c(0, 2, 4))
+  expect_identical(in_loss(function(x) var(x))(numbers), var(numbers))
+  pmax <- function(...) "mine"
+  expect_identical(in_loss(function(x) pmax(x, 1))(numbers), "mine")
+  expect_identical(in_loss(abs), abs)
+})
+
+test_that("they too are refused where they would mean something else", {
+  expect_snapshot({
+    writeLines(error_text(in_loss(function(x) pmax(x, na.rm = TRUE))(vector())))
+    writeLines(error_text(in_loss(function(x) pmax(x, c(1, 2, 3)))(matrix_of())))
+    writeLines(error_text(in_loss(function(x) ifelse(TRUE, x, 0))(vector())))
+    writeLines(error_text(in_loss(function(x) var(x))(matrix_of())))
+    writeLines(error_text(in_loss(function(x) rowSums(x))(vector())))
+  })
+})
+
+test_that("losses in R's words train as those of Keras, on one device and on several", {
+  data <- small_data(10)
+  plain <- small_model()
+  plain %>% compile("sgd", "mse")
+  plain %>% fit(data$x, data$y, epochs = 2, batch_size = 8, shuffle = FALSE)
+  in_r_words <- function(y_true, y_pred) {
+    error <- pmax(y_true[, 1] - y_pred[, 1], 0) + ifelse(y_true < y_pred, y_pred - y_true, 0)[, 1]
+    sum(error^2) / nrow(y_true)
+  }
+  for (gpus in c(1, 4)) {
+    model <- if (gpus == 1) small_model() else multi_gpu_model(small_model(), gpus)
+    model %>% compile("sgd", in_r_words, metrics = list(largest = function(y_true, y_pred) max(y_pred, y_true)))
+    model %>% fit(data$x, data$y, epochs = 2, batch_size = 8, shuffle = FALSE)
+    expect_equal(weights_of(model), weights_of(plain), tolerance = 1e-5)
+  }
+})
