@@ -9,11 +9,9 @@
 #' @param memory_limit Memory of each device in MB, if a GPU is split. The CPU has no limit.
 #' @return `NULL`, invisibly.
 #' @family devices
-#' @examples
-#' \dontrun{
-#' simulate_gpus(4)
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' available_gpus()
-#' }
 #' @export
 simulate_gpus <- function(n, memory_limit = 2048L) {
   clean_errors(core_before_start("simulate_gpus", as_integer(n), as_integer(memory_limit)))
@@ -31,11 +29,11 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #'   that TensorFlow may use, and `memory_free`, which are `NA` for CPUs and, until TensorFlow has initialized its
 #'   devices, for GPUs.
 #' @family devices
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
 #' available_gpus()
 #' multi_gpu_model(model, gpus = available_gpus()$name[1:2])
-#' }
 #' @export
 available_gpus <- function() {
   as_table(with_clean_errors(core()$gpu_table()))
@@ -52,10 +50,11 @@ available_gpus <- function() {
 #' @param device Name of a device, such as `"CPU:0"`. `NULL` is the first GPU, or the CPU if there is no GPU.
 #' @return The model, invisibly.
 #' @family devices
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' bring_home(model)
-#' }
 #' @export
 bring_home <- function(model, device = NULL) {
   with_clean_errors(core()$bring_home(model, device))
@@ -73,8 +72,8 @@ bring_home <- function(model, device = NULL) {
 #' @param device Name of a device, such as `"GPU:0"`, or `"CPU:0"` for the CPU.
 #' @return A scope for [with()], as `tf$device()` returns.
 #' @family devices
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' first <- keras$Input(list(140L, 256L))
 #' second <- keras$Input(list(140L, 256L))
 #' encode <- keras$layers$LSTM(64L)
@@ -88,7 +87,6 @@ bring_home <- function(model, device = NULL) {
 #'   both <- keras$layers$concatenate(list(a, b))
 #' })
 #' model <- keras_model(list(first, second), keras$layers$Dense(1L, activation = "sigmoid")(both))
-#' }
 #' @export
 on_device <- function(device) {
   with_clean_errors(core()$on_device(device))

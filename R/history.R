@@ -26,13 +26,17 @@ validated <- function(epochs, freq) {
 #' @return `as.data.frame()`: one row per epoch, metric and kind of data, with the columns `epoch`, `value`, `metric`
 #'   and `data` (`"training"` or `"validation"`). `plot()`: a ggplot object or, for base graphics, the history,
 #'   invisibly.
-#' @examples
-#' \dontrun{
-#' history <- fit(parallel_model, x, y, validation_split = 0.2)
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(400), 100)
+#' y <- rowSums(x)
+#' history <- fit(parallel_model, x, y, epochs = 3, validation_split = 0.2)
 #' history
 #' plot(history)
 #' as.data.frame(history)
-#' }
 #' @name history
 NULL
 

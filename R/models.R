@@ -6,13 +6,12 @@
 #' @param name Name of the model.
 #' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
 #' @return A Keras model.
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
 #' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
 #'
 #' x <- keras$Input(list(4L))
 #' model <- keras_model(x, keras$layers$Dense(1L)(x))
-#' }
+#' model
 #' @export
 keras_model_sequential <- function(layers = NULL, name = NULL) {
   with_clean_errors(keras$Sequential(layers = layers, name = name))
@@ -36,10 +35,10 @@ keras_model <- function(inputs, outputs = NULL) {
 #' @param pooling If `include_top = FALSE`: `"avg"` or `"max"` to pool over the image, or `NULL` for no pooling.
 #' @param classes Number of classes.
 #' @return A Keras model.
-#' @examples
-#' \dontrun{
-#' model <- application_xception(weights = NULL, input_shape = c(224, 224, 3), classes = 1000)
-#' }
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- application_xception(weights = NULL, input_shape = c(71, 71, 3), classes = 10)
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' @export
 application_xception <- function(include_top = TRUE,
                                  weights = "imagenet",
@@ -68,11 +67,12 @@ application_xception <- function(include_top = TRUE,
 #' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
 #' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
 #'   last layer, invisibly. `summary()` and `print()`: the model, invisibly.
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' summary(parallel_model)
 #' get_layer(parallel_model, index = 1)
-#' }
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
   if (is.numeric(index) && any(index < 1)) {

@@ -75,10 +75,8 @@ has_nvidia <- function() {
 #' @return A data frame with one row per requirement, invisibly. Columns: `piece`, its name; `found` and `needed`, the
 #'   installed and the required version; `cure`, what to run if the requirement is not met, otherwise `NA`.
 #' @family set-up
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
 #' multigpu_sitrep()
-#' }
 #' @export
 multigpu_sitrep <- function() {
   versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, Keras = NA))
@@ -91,6 +89,26 @@ multigpu_sitrep <- function() {
   cat(requirement_lines(report), sep = "\n")
   cat("\n", python_in_use(), "\n", gpu_line(report), "\n", sep = "")
   invisible(report)
+}
+
+#' Whether all that multigpu requires is installed
+#'
+#' For examples, tests and documents that also have to run where Python or TensorFlow is missing. It starts Python where
+#' there is one, but does not install or download anything.
+#'
+#' @return `TRUE` if Python, TensorFlow and Keras are there in the versions that the package needs, otherwise `FALSE`.
+#' @family set-up
+#' @examples
+#' multigpu_is_installed()
+#' @export
+multigpu_is_installed <- function() {
+  if (!reticulate::py_available()) {
+    chosen <- Sys.getenv("RETICULATE_USE_MANAGED_VENV", "")
+    on.exit(Sys.setenv(RETICULATE_USE_MANAGED_VENV = chosen))
+    Sys.setenv(RETICULATE_USE_MANAGED_VENV = "no") # reticulate would make an environment for what is missing
+  }
+  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, Keras = NA))
+  all(mapply(is_recent_enough, versions[names(required_versions)], required_versions))
 }
 
 requirements_report <- function(found) {

@@ -5,11 +5,9 @@
 #'
 #' @return A Python module, see [reticulate::import()].
 #' @format Python modules.
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
 #' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
 #' with(tf$device("/cpu:0"), tf$ones(2L))
-#' }
 #' @export
 keras <- NULL
 
@@ -78,6 +76,7 @@ core <- function() {
   check_process()
   if (is.null(loaded$core)) {
     check_python(found_versions())
+    reticulate::import_from_path("multigpu.r_start", python_folder())$keep_temporary_files_in(tempdir())
     loaded$core <- reticulate::import_from_path("multigpu.r_interface", python_folder())
   }
   loaded$core

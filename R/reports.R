@@ -8,10 +8,12 @@
 #'   bytes transferred in a training step; `transfers`, the number of tensors in which they are transferred. A value
 #'   that does not apply or is not known yet is `NA`.
 #' @family devices
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
 #' overview(parallel_model, batch_size = 256)
-#' }
 #' @export
 overview <- function(object, batch_size = NULL) {
   check_parallel(object)
@@ -62,11 +64,15 @@ check_parallel <- function(object) {
 #'   spent in `compute`, `transfer` and `waiting`, and a `verdict`: whether the parallel model is faster and, if not,
 #'   why, and what would help.
 #' @family devices
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(400), 100)
+#' y <- rowSums(x)
 #' estimate(model, gpus = 8, batch_size = 256, optimizer = "adam")
-#' measure(parallel_model, x, y, batch_size = 256)
-#' }
+#' measure(parallel_model, x, y, batch_size = 50, verbose = 0)
 #' @export
 estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)

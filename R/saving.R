@@ -32,11 +32,11 @@
 #'
 #' @return `load_model_hdf5()`: a model, on one device. `load_model_weights_hdf5()`: the model, invisibly. The others:
 #'   whether a file was written, invisibly.
-#' @examples
-#' \dontrun{
-#' model %>% save_model_hdf5("my_model.h5")
-#' model <- load_model_hdf5("my_model.h5")
-#' }
+#' @examplesIf multigpu::multigpu_is_installed()
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' file <- tempfile(fileext = ".h5")
+#' model %>% save_model_hdf5(file)
+#' model <- load_model_hdf5(file)
 #' @export
 save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimizer = TRUE) {
   refuse_na(overwrite = overwrite, include_optimizer = include_optimizer)

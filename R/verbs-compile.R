@@ -24,14 +24,15 @@
 #'
 #' @return The model, invisibly.
 #' @family verbs
-#' @examples
-#' \dontrun{
-#' model %>% compile(
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(
 #'   optimizer = "adam",
 #'   loss = function(y_true, y_pred) mean((y_true - y_pred)^2),
 #'   metrics = list("mae", largest_error = function(y_true, y_pred) max(abs(y_true - y_pred)))
 #' )
-#' }
 #' @name compile.keras
 #' @aliases compile
 NULL

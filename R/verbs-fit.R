@@ -45,17 +45,21 @@
 #' @return `fit()`: a training history with `print()`, `plot()` and `as.data.frame()` methods, invisibly. `evaluate()`:
 #'   a named list of the loss and metrics. `predict()`: an array, or a list of arrays for several outputs.
 #' @family verbs
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(400), 100)
+#' y <- rowSums(x)
 #' history <- parallel_model %>% fit(
 #'   x, y,
-#'   epochs = 20, batch_size = 256, validation_split = 0.2,
+#'   epochs = 3, batch_size = 32, validation_split = 0.2,
 #'   callbacks = list(on_epoch_end = function(epoch, logs) message("loss: ", logs$loss))
 #' )
 #' plot(history)
 #' parallel_model %>% evaluate(x, y)
-#' parallel_model %>% predict(x)
-#' }
+#' parallel_model %>% predict(x[1:3, ])
 #' @name fit.keras
 #' @aliases fit
 NULL

@@ -13,14 +13,18 @@
 #' @param max_queue_size,workers Ignored: each batch is made when it is needed.
 #' @return The same as [fit()], [evaluate()] and `predict()`.
 #' @family verbs
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(400), 100)
+#' y <- rowSums(x)
 #' next_batch <- function() {
-#'   rows <- sample(nrow(x), 256)
+#'   rows <- sample(nrow(x), 32)
 #'   list(x[rows, ], y[rows])
 #' }
-#' parallel_model %>% fit_generator(next_batch, steps_per_epoch = 40, epochs = 5)
-#' }
+#' parallel_model %>% fit_generator(next_batch, steps_per_epoch = 4, epochs = 2)
 #' @export
 fit_generator <- function(object,
                           generator,

@@ -7,10 +7,14 @@
 #' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
 #' @family verbs
-#' @examples
-#' \dontrun{
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(400), 100)
+#' y <- rowSums(x)
 #' parallel_model %>% train_on_batch(x[1:64, ], y[1:64])
-#' }
 #' @export
 train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$train_on_batch(

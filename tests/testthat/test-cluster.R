@@ -20,7 +20,8 @@ run_two_workers <- function(lines, by_slurm = FALSE, expected = "^worker [01] of
   libs <- paste(.libPaths(), collapse = .Platform$path.sep)
   env <- c(
     paste0("R_LIBS=", libs), "TESTTHAT=false", paste0("RETICULATE_PYTHON=", python),
-    paste0("PYTHONPATH=", python_folder())
+    paste0("PYTHONPATH=", python_folder()),
+    paste0("PATH=", R.home("bin"), .Platform$path.sep, Sys.getenv("PATH")) # --as-cran puts another Rscript there
   )
   printed <- if (by_slurm) {
     system2("sh", c("-c", shQuote(two_tasks(file))), stdout = TRUE, stderr = TRUE, env = c(env, step_of_slurm()))
