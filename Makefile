@@ -9,7 +9,7 @@ R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library test-debian13 test-keras3 demo bench soak mutants gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 demo bench soak mutants gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: lint types r-library $(RPY2_READY)
@@ -48,6 +48,15 @@ r-packages:
 r-library: $(READY) r-packages
 	mkdir -p $(R_LIB)
 	R CMD INSTALL --library=$(R_LIB) . >/dev/null
+
+# the pages of the R package, as a site in .venv/r-site
+r-site: r-library
+	R_LIBS=$(R_LIB) Rscript .ci/r-site.R
+
+# what R CMD build made, as a new user installs it
+test-tarball: $(READY)
+	[ -e $(R_CHECK)/multigpu_*.tar.gz ] || ./.ci/check-r $(R_CHECK)
+	./.ci/test-tarball $(R_CHECK)/multigpu_*.tar.gz
 
 test-debian13:
 	./.ci/test-debian13

@@ -29,6 +29,11 @@ in_rstudio <- function() {
   interactive() && nzchar(Sys.getenv("RSTUDIO")) && !is.null(getOption("viewer"))
 }
 
+# A script that runs in RStudio's pane of jobs, which shows text, but no progress bar.
+in_rstudio_job <- function() {
+  nzchar(Sys.getenv("RSTUDIOAPI_IPC_REQUESTS_FILE"))
+}
+
 optional_namespace <- function(package) {
   if (requireNamespace(package, quietly = TRUE)) asNamespace(package)
 }

@@ -36,3 +36,13 @@ test_that("nothing is shown without tfruns, outside of RStudio, or if not reques
   expect_identical(metrics_viewer("auto", 3, mock_tfruns()), list())
   expect_identical(metrics_viewer(FALSE, 3, mock_tfruns()), list())
 })
+
+test_that("in a job of RStudio, each epoch is a line", {
+  chosen <- Sys.getenv("TESTTHAT")
+  on.exit(Sys.setenv(TESTTHAT = chosen))
+  Sys.setenv(TESTTHAT = "false")
+  expect_identical(default_verbose(), "auto")
+  Sys.setenv(RSTUDIOAPI_IPC_REQUESTS_FILE = "file")
+  on.exit(Sys.unsetenv("RSTUDIOAPI_IPC_REQUESTS_FILE"), add = TRUE)
+  expect_identical(default_verbose(), 2L)
+})
