@@ -196,7 +196,23 @@ def argument(work):
     except TypeError as error:
         return str(error)
 answer["arguments"] = [argument(lambda: keras.layers.Conv2D(3, 3, border_mode="same")),
-                       argument(lambda: keras.layers.Dense(output_dim=3))]
+                       argument(lambda: keras.layers.Dense(output_dim=3)),
+                       argument(lambda: keras.layers.Dense(3, batch_input_shape=(2, 3)))]
+set_order, get_order = (find(f"keras.backend.{name}") for name in ("set_image_dim_ordering", "image_dim_ordering"))
+set_order("th")
+answer["order"] = [get_order(), keras.config.image_data_format()]
+set_order("tf")
+answer["order"] += [get_order(), keras.config.image_data_format()]
+checkpoint = keras.callbacks.ModelCheckpoint("weights.h5")
+answer["checkpoint"] = [checkpoint.save_best_only, checkpoint.period, checkpoint.verbose]
+code = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x)])
+answer["code"] = []
+for name in ("code.h5", "code.keras"):
+    code.save(name)
+    try:
+        keras.models.load_model(name)
+    except ValueError as error:
+        answer["code"].append(name)
 optimizer = keras.optimizers.Adam(lr=1, epsilon=None)
 optimizer.lr = 0.5
 answer["rates"] = [float(optimizer.learning_rate), float(keras.optimizers.Adadelta().lr)]
@@ -286,7 +302,21 @@ def test_arguments_of_keras_1_say_what_they_are_now(answer):
     assert answer["arguments"] == [
         "Expected arguments of Keras 2 or later for `Conv2D`. Received: `border_mode`. Use `padding`.",
         "Expected arguments of Keras 2 or later for `Dense`. Received: `output_dim`. Use `units`.",
+        "Expected arguments of Keras 2 or later for `Dense`. Received: `batch_input_shape`. Use a "
+        "`keras.Input(batch_shape=...)` before it.",
     ]
+
+
+def test_the_order_of_images_is_set_in_the_words_of_keras_1(answer):
+    assert answer["order"] == ["th", "channels_first", "tf", "channels_last"]
+
+
+def test_a_checkpoint_keeps_every_epoch_unless_told_otherwise(answer):
+    assert answer["checkpoint"] == [False, 1, 0]
+
+
+def test_files_with_code_are_refused_unless_they_are_trusted(answer):
+    assert answer["code"] == ["code.h5", "code.keras"]
 
 
 def test_decay_lowers_the_rate_as_it_did(answer):

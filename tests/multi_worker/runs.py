@@ -1,6 +1,8 @@
 """What several workers do with data, callbacks and loops of their own; each function runs on every worker."""
 
+import contextlib
 import functools
+import io
 import itertools
 import json
 import os
@@ -420,4 +422,8 @@ def settings_apart() -> dict[str, Any]:
         "schedule": lambda: trained_with(sgd(OwnSchedule()), loss=lambda y, p: keras.losses.mean_squared_error(y, p)),
         "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),  # the last: see "weights"
     }
-    return {"errors": {kind: fit() for kind, fit in fits.items()}, "weights": model.template.get_weights()}
+    errors = {kind: fit() for kind, fit in fits.items()}
+    weights = model.template.get_weights()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        model.fit(X, Y, verbose=2)
+    return {"errors": errors, "weights": weights, "printed": printed.getvalue()}

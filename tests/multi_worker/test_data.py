@@ -153,6 +153,12 @@ def test_workers_that_train_in_other_ways_are_refused_by_name(workers, kind, mes
         assert re.search(message, worker["settings_apart"]["errors"][kind])
 
 
+def test_the_chief_alone_prints(workers):
+    chief, other = (worker["settings_apart"]["printed"] for worker in workers)
+    assert "loss: " in chief
+    assert other == ""
+
+
 def test_the_learning_rate_is_the_chiefs(workers):
     chief, other = (worker["settings_apart"]["weights"] for worker in workers)
     for weight, expected in zip(other, chief, strict=True):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from equality import dense_model, random_rows
+from matplotlib.axes import Axes
 
 from multigpu import multi_gpu_model, plot_history
 
@@ -23,6 +24,24 @@ def test_what_fit_returns_is_drawn_with_a_panel_per_metric(tmp_path):
     for word in ("loss", "mae", "epoch", "training", "validation"):
         assert f"<!-- {word} -->" in text
     assert plot_history(history.history, str(tmp_path / "history.png")).read_bytes().startswith(PNG)
+
+
+def test_values_stand_at_the_epochs_at_which_they_were_taken(tmp_path, monkeypatch):
+    drawn, plot = [], Axes.plot
+
+    def noted(self, epochs, values, *style, **kwargs):
+        drawn.append((list(epochs), list(values)))
+        return plot(self, epochs, values, *style, **kwargs)
+
+    monkeypatch.setattr(Axes, "plot", noted)
+    plot_history({"loss": [4.0, 3.0, 2.0], "val_loss": [5.0, 4.0, 3.0]}, tmp_path / "every.png")
+    plot_history({"loss": [4.0, 3.0, 2.0, 1.0], "val_loss": [5.0, 4.0]}, tmp_path / "second.png")
+    assert drawn == [
+        ([1, 2, 3], [4, 3, 2]),
+        ([1, 2, 3], [5, 4, 3]),
+        ([1, 2, 3, 4], [4, 3, 2, 1]),
+        ([2, 4], [5, 4]),
+    ]
 
 
 WITHOUT_DISPLAY = """
