@@ -35,7 +35,16 @@ clean_message <- function(message) {
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
-  in_r_words(sub("\\s+$", "", message))
+  explain_doubles(in_r_words(sub("\\s+$", "", message)))
+}
+
+# Keras has no word for R's `4` where it wants an integer.
+explain_doubles <- function(message) {
+  is_refused <- grepl("(invalid|expected|cannot convert).*\\b[0-9]+[.]0\\b", message, ignore.case = TRUE)
+  if (!is_refused || startsWith(message, "Expected ")) {
+    return(message)
+  }
+  paste(message, "In R, whole numbers for Python are written with L: `4L`.")
 }
 
 from_another_session <- paste0(

@@ -12,6 +12,7 @@
 keras <- NULL
 
 #' @rdname keras
+#' @format NULL
 #' @export
 tf <- NULL
 

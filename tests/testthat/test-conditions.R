@@ -133,3 +133,10 @@ test_that("a forked child does not wait for TensorFlow", {
   expect_warning(answers <- parallel::mclapply(1:2, function(i) predict(model, small_data()$x)), "encountered errors")
   expect_match(unlist(answers), "Received: a fork of it, as `parallel::mclapply()` makes", fixed = TRUE)
 })
+
+test_that("a double where Python wants an integer is explained", {
+  hint <- "In R, whole numbers for Python are written with L: `4L`.$"
+  expect_match(error_text(keras_model_sequential(list(keras$Input(list(4))))), hint)
+  expect_match(error_text(keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(2)))), hint)
+  expect_no_match(error_text(keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(-2L)))), hint)
+})
