@@ -9,8 +9,8 @@
 #' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
 #' @param epochs Number of passes over the data.
 #' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
-#'   default is 2 in knitr and in a job of RStudio, 0 in testthat, and `"auto"` elsewhere; for `fit()` it can be set with
-#'   `options(keras.fit_verbose = 2)`.
+#'   default is 2 in knitr and in a job of RStudio, 0 in testthat, and `"auto"` elsewhere; for `fit()` it can be set
+#'   with `options(keras.fit_verbose = 2)`.
 #' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
 #' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio if the
 #'   package tfruns is installed. The default can be set with `options(keras.view_metrics = FALSE)`.
