@@ -260,5 +260,5 @@ def test_bring_home_takes_a_device_by_name_and_refuses_one_that_is_missing():
     template = wide_net()
     bring_home(template, "CPU:2")
     assert {locate(variable) for variable in template.variables} == {"CPU:2"}
-    with pytest.raises(ValueError, match=r"Expected `device` to be one of .* Received: device='GPU:7'"):
-        bring_home(template, "GPU:7")
+    with pytest.raises(ValueError, match=r"Expected `device` to be one of .* Received: device='GPU:8'"):
+        bring_home(template, "GPU:8")
