@@ -132,6 +132,24 @@ def test_small_arrays_are_left_to_keras(monkeypatch):
     trained(r_interface.fit, **arrays())
 
 
+@pytest.mark.parametrize(
+    ("x", "is_cut"),
+    [
+        (np.ones((8, 4), "float32"), False),
+        (np.ones((8, 4), "float64"), True),
+        (np.ones((8, 4), "float32", order="F"), True),
+        (np.ones((8, 4), "int64"), False),
+    ],
+    ids=["as Keras takes it", "of another type", "in another order", "whole numbers"],
+)
+def test_arrays_that_keras_would_copy_are_cut(x, is_cut, monkeypatch):
+    monkeypatch.setattr(fit_arguments, "LARGE", x.nbytes)
+    cut = []
+    monkeypatch.setattr(fit_arguments, "batches", lambda *given: (cut.append(1), batches(*given))[1])
+    r_interface.predict(one_layer_model(), x=x, verbose=0)
+    assert bool(cut) == is_cut
+
+
 @pytest.mark.parametrize("order", "CF")
 def test_cut_rows_are_c_ordered_and_cast(order, monkeypatch):
     monkeypatch.setattr(array_source, "CHUNK", 100)  # cut in several pieces
@@ -170,6 +188,33 @@ def test_released_rows_refer_to_no_array_once_cuts_under_way_have_ended(monkeypa
     releasing.join()
     assert len(taken[0]) == 1
     assert rows.take(np.array([0])) == []
+
+
+def test_no_cut_begins_while_the_arrays_are_being_released():
+    asked, begun = threading.Event(), threading.Event()
+
+    class Asked(threading.Condition):  # which threads wait for
+        def __enter__(self):
+            asked.set()
+            return super().__enter__()
+
+    class Rows(np.ndarray):
+        def __getitem__(self, indices):
+            begun.set()
+            return super().__getitem__(indices)
+
+    rows = ArrayOwner([np.arange(3).view(Rows)])
+    rows._changed = changed = Asked()
+    cutting = threading.Thread(target=lambda: rows.take(np.array([0])))
+    changed.acquire()
+    try:
+        cutting.start()
+        assert asked.wait(60)
+        assert not begun.wait(0.1)  # it waits for the lock
+    finally:
+        changed.release()
+    cutting.join()
+    assert begun.is_set()
 
 
 def test_an_interrupted_fit_releases_its_arrays():

@@ -394,6 +394,28 @@ def test_a_layer_is_named_whose_call_was_assigned_and_keeps_it():
     assert odd.call is assigned
 
 
+class FoldsSteps(keras.Model):
+    """Makes rows of the steps of its rows, and steps of them again, before a layer that needs six rows."""
+
+    def __init__(self, last):
+        super().__init__(name="own")
+        self.fold = Odd(lambda x: keras.ops.reshape(x, (-1, 2)))
+        self.unfold = Odd(lambda x: keras.ops.reshape(x, (-1, 2, 2)))
+        self.last = last
+
+    def call(self, x):
+        return self.last(self.unfold(self.fold(x)))
+
+
+def test_layers_that_change_rows_and_change_them_back_are_not_the_ones_to_name():
+    x = np.ones((6, 2, 2), "float32")
+    template = FoldsSteps(Odd(lambda y: keras.ops.reshape(y, (6, 4))))
+    template.last.name = "of_six_rows"
+    template(x)
+    with pytest.raises(ValueError, match=r"Received: layer 'of_six_rows', which fails with 3 rows\. Return one row"):
+        multi_gpu_model(template, gpus=2)(x)
+
+
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
     parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
     with pytest.raises(ValueError, match="Dimensions must be equal") as error:

@@ -12,6 +12,7 @@ from added_losses import (
     in_a_model_inside,
     in_a_shared_layer,
     in_the_template,
+    masked_mean,
     of_activity_regularizers,
     of_inner_layers_without_rows,
     spread_of_rows,
@@ -126,6 +127,34 @@ def test_losses_of_sparse_inputs_are_exact():
         model.compile(**mean_squared())
         losses.append(model.fit(batches(), epochs=2, shuffle=False, verbose=0).history["loss"])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+class Counted(keras.layers.Layer):
+    """Counts its calls."""
+
+    calls = 0
+    supports_masking = True
+
+    def call(self, x):
+        self.calls += 1
+        return ops.copy(x)
+
+
+@pytest.mark.parametrize(
+    ("is_masked", "run_eagerly", "calls"),
+    [(False, False, 1), (True, False, 1), (False, True, 4)],  # one trace; or two slices, and trials with 2 and 3 rows
+)
+def test_what_lies_before_an_added_loss_is_not_computed_again_for_the_global_batch(is_masked, run_eagerly, calls):
+    x = IDS if is_masked else X
+    inputs = keras.Input(x.shape[1:], dtype=str(x.dtype))
+    before = Counted()
+    given = before(keras.layers.Embedding(9, 4, mask_zero=True)(inputs) if is_masked else inputs)
+    parallel = multi_gpu_model(keras.Model(inputs, Adds(masked_mean if is_masked else sum_of_squares)(given)), gpus=2)
+    parallel.compile("sgd", run_eagerly=run_eagerly)
+    parallel.train_on_batch(x[:8])
+    before.calls = 0
+    parallel.train_on_batch(x[:8] if run_eagerly else x[:9])  # traced, it is called for another number of rows
+    assert before.calls == calls
 
 
 class CallsOtherLayers(keras.layers.Layer):
