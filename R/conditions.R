@@ -62,7 +62,7 @@ alive <- function(object) {
 
 # The texts of this package are written in Python, for both languages: what they quote of it is put in R's words.
 in_r_words <- function(text) {
-  if (!grepl("^(Expected|Left out|For multi-gpu)", text)) {
+  if (!grepl("^(Expected|Left out|For multi-gpu|To call `multi_gpu_model`)", text)) {
     return(text) # of Keras or TensorFlow
   }
   for (number in seq_len(nrow(r_words))) {

@@ -9,28 +9,8 @@
 #' @examples
 #' try(layer_dense(units = 10))
 #' @name keras2-names
-#' @aliases layer_dense layer_dropout layer_activation layer_flatten layer_conv_1d layer_conv_2d layer_max_pooling_2d
-#'   layer_average_pooling_2d layer_global_average_pooling_2d layer_batch_normalization layer_embedding layer_lstm
-#'   layer_gru layer_input layer_concatenate layer_add layer_reshape layer_lambda optimizer_sgd optimizer_rmsprop
-#'   optimizer_adam optimizer_adagrad optimizer_adadelta optimizer_adamax optimizer_nadam callback_model_checkpoint
-#'   callback_early_stopping callback_tensorboard callback_reduce_lr_on_plateau callback_csv_logger
-#'   callback_learning_rate_scheduler callback_lambda loss_categorical_crossentropy loss_binary_crossentropy
-#'   loss_mean_squared_error metric_categorical_accuracy metric_binary_accuracy application_resnet50
-#'   application_vgg16 application_inception_v3 application_mobilenet dataset_mnist dataset_cifar10 k_mean k_sum
-#'   k_max k_abs k_square k_sqrt k_exp k_log k_clip k_clear_session to_categorical pad_sequences clone_model
-#'   freeze_weights unfreeze_weights custom_metric save_model load_model save_model_tf load_model_tf
-#'   predict_classes
-#' @rawNamespace export(layer_dense, layer_dropout, layer_activation, layer_flatten, layer_conv_1d, layer_conv_2d,
-#'   layer_max_pooling_2d, layer_average_pooling_2d, layer_global_average_pooling_2d, layer_batch_normalization,
-#'   layer_embedding, layer_lstm, layer_gru, layer_input, layer_concatenate, layer_add, layer_reshape,
-#'   layer_lambda, optimizer_sgd, optimizer_rmsprop, optimizer_adam, optimizer_adagrad, optimizer_adadelta,
-#'   optimizer_adamax, optimizer_nadam, callback_model_checkpoint, callback_early_stopping, callback_tensorboard,
-#'   callback_reduce_lr_on_plateau, callback_csv_logger, callback_learning_rate_scheduler, callback_lambda,
-#'   loss_categorical_crossentropy, loss_binary_crossentropy, loss_mean_squared_error, metric_categorical_accuracy,
-#'   metric_binary_accuracy, application_resnet50, application_vgg16, application_inception_v3,
-#'   application_mobilenet, dataset_mnist, dataset_cifar10, k_mean, k_sum, k_max, k_abs, k_square, k_sqrt, k_exp,
-#'   k_log, k_clip, k_clear_session, to_categorical, pad_sequences, clone_model, freeze_weights, unfreeze_weights,
-#'   custom_metric, save_model, load_model, save_model_tf, load_model_tf, predict_classes)
+#' @eval paste(c("@aliases", names(elsewhere)), collapse = " ")
+#' @evalNamespace sprintf("export(%s)", names(elsewhere))
 NULL
 
 # name → what to use without keras3

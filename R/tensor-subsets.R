@@ -19,6 +19,22 @@
   x
 }
 
+#' @export
+`[[.tensorflow.python.types.core.Tensor` <- function(x, i, ...) { # nolint: object_name_linter.
+  if (is.character(i)) {
+    return(NextMethod()) # an attribute
+  }
+  if (...length() + 1 != length(extents_of(x)) || length(i) != 1 || any(lengths(list(...)) != 1)) {
+    refuse_index("`x[[i]]` of other than one element", "`x[i, j]`, with an index for each dimension")
+  }
+  x[i, ...]
+}
+
+#' @export
+is.na.tensorflow.python.types.core.Tensor <- function(x) { # nolint: object_name_linter.
+  keras$ops$isnan(x)
+}
+
 # The number of elements in each dimension, NA if it is not known yet.
 extents_of <- function(x) {
   vapply(tf$TensorShape(x$shape)$as_list(), function(extent) extent %||% NA_integer_, 0L)

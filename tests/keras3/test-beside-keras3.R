@@ -135,3 +135,16 @@ for (order in names(orders)) {
     "))
   })
 }
+
+test_that("the names of the old package that are said to be in keras3 are there, and are those of keras3", {
+  expect_runs(c(
+    "library(multigpu)", "library(keras3)",
+    "old <- names(multigpu:::elsewhere)",
+    "said <- old[!vapply(old, function(name) any(startsWith(name, multigpu:::not_in_keras3)), NA)]",
+    "missing <- setdiff(said, getNamespaceExports('keras3'))",
+    "if (length(missing) > 0) stop(toString(missing))",
+    "stopifnot(vapply(said, function(name) identical(get(name), getExportedValue('keras3', name)), NA))",
+    "not_said <- setdiff(old, said)",
+    "stopifnot(!not_said %in% getNamespaceExports('keras3'))"
+  ))
+})

@@ -60,6 +60,9 @@ test_that("what would mean something else than in R is refused, with what to use
     writeLines(error_text(mean(vector(), 0.1)))
     writeLines(error_text(ifelse(vector() > 1, 1, 0)))
   })
+  for (f in c(median, sd, order, which.max, diff, as.numeric, quantile, t, rbind)) {
+    expect_error(f(vector())) # R's own errors
+  }
   expect_equal(values(mean(vector(), na.rm = FALSE)), mean(numbers), tolerance = 1e-6)
 })
 

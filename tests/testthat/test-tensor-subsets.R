@@ -22,8 +22,18 @@ test_that("indices are those of R", {
   expect_equal(values(lapply(1:3, function(i) x[, i])[[3]]), table[, 3])
 })
 
+test_that("one element is that of R", {
+  expect_equal(values(tf$constant(c(5, 6, 7))[[2]]), 6)
+  expect_equal(values(tensor()[[2, 3]]), table[[2, 3]])
+  expect_equal(values(tf$constant(cube)[[2, 1, 4]]), cube[[2, 1, 4]])
+  expect_equal(tensor()[["ndim"]], 2)
+  expect_equal(values(is.na(tf$constant(c(1, NaN)))), c(0, 1))
+})
+
 test_that("what R would refuse, or is not known, is refused", {
   expect_snapshot({
+    writeLines(error_text(tensor()[[2]]))
+    writeLines(error_text(tensor()[[1:2, 1]]))
     writeLines(error_text(tensor()[3]))
     writeLines(error_text(tensor()[, 4]))
     writeLines(error_text(tensor()[, 1.5]))
