@@ -237,6 +237,7 @@ try:
 except ZeroDivisionError:
     answer["tidy"] = [first_name(fails=False), first_name(fails=False), first_name.__name__]
 answer["loaded"] = keras.models.load_model("model.keras").compiled
+answer["cloned"] = keras.models.clone_model(model).compiled
 def frozen_after(compiled):
     layer = keras.layers.Dense(1)
     model = multigpu.multi_gpu_model(keras.Sequential([keras.Input((3,)), layer]), gpus=2)
@@ -344,6 +345,10 @@ def test_optimizers_have_the_rates_of_keras_2(answer):
 
 def test_files_of_keras_3_are_loaded_compiled_as_before(answer):
     assert answer["loaded"]
+
+
+def test_clones_of_compiled_models_are_compiled_as_before(answer):
+    assert answer["cloned"]
 
 
 def test_a_format_that_ended_with_keras_2_is_refused(answer):

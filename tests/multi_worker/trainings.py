@@ -202,6 +202,7 @@ OPTIMIZERS = {
         rising_model,
         *rising_rows(),
         compiled(optimizer=lambda name=name, arguments=arguments: getattr(keras.optimizers, name)(**arguments)),
+        only_fit=True,
     )
     for name, arguments in [*COMMON, *OTHERS]
 }

@@ -33,7 +33,7 @@ def assert_same_training(
         compile: makes the arguments of `compile`; called once per twin, since an optimizer serves one model.
         gpus: number of devices of the parallel twin.
         tolerance: `rtol` and `atol`.
-        fit: further arguments of `fit`.
+        fit: further arguments of `train` and of `fit`.
 
     Returns:
         The trained template of the parallel twin.
@@ -54,9 +54,13 @@ def train(
     batch_size: int = 8,
     epochs: int = 1,
     sample_weight: Any = None,
+    only_fit: bool = False,
     **fit: Any,
 ) -> tuple[keras.Model, Numbers]:
-    """The template after at least three steps of `fit`, and every number that the training gave."""
+    """The template after at least three steps of `fit`, and every number that the training gave.
+
+    With `only_fit` it neither evaluates nor predicts: for what makes a difference to the steps alone.
+    """
     assert epochs * math.ceil(count_rows(x) / batch_size) >= 3
     keras.utils.clear_session(free_memory=False)  # twins have the same names
     keras.utils.set_random_seed(0)  # and the same weights
@@ -72,6 +76,10 @@ def train(
         **_named("history", history.history),
         **_named("variable", _values(template.variables)),
         **_named("optimizer", _values(model.optimizer.variables)),
+    }
+    if only_fit:
+        return template, numbers
+    numbers |= {
         **_named("evaluate", model.evaluate(x, y, batch_size, 0, sample_weight, return_dict=True)),
         **_named("predict", model.predict(x, batch_size=count_rows(x), verbose=0)),
         **_named("variable after evaluate and predict", _values(template.variables)),

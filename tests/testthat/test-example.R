@@ -1,7 +1,7 @@
-# The example of the help page of Keras 2, with fewer and smaller images, on simulated GPUs, in a process of its own.
+# The example of the help page of Keras 2, with fewer GPUs and smaller images, in a process of its own.
 example <- '
 library(multigpu)
-simulate_gpus(8)
+simulate_gpus(2)
 num_samples <- 16
 height <- 71
 width <- 71
@@ -15,7 +15,7 @@ with(tf$device("/cpu:0"), {
   )
 })
 
-parallel_model <- multi_gpu_model(model, gpus = 8)
+parallel_model <- multi_gpu_model(model, gpus = 2)
 parallel_model %>% compile(
   loss = "categorical_crossentropy",
   optimizer = "rmsprop"
