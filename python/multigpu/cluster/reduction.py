@@ -76,12 +76,11 @@ class Workers(OneWorker):
             return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
 
     def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
-        """The rows of a table's gradient, of the global batch; a dense gradient as any other."""
+        """The rows of a table's gradient, of the global batch, asked for on `owner`; a dense gradient as any other."""
         if not isinstance(x, tf.IndexedSlices):
             return self.gradient(x, owner, label)
-        with tf.device(owner):
-            weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
-            return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+        weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
+        return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """The mean of the workers' values, weighted by rows."""

@@ -28,7 +28,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         results = differentiable(*args)
-        for result in tf.nest.flatten(results, expand_composites=True)[:1]:
+        for result in tf.nest.flatten(results)[:1]:
             if tf.is_symbolic_tensor(result):
                 _tie(result.op.get_attr("_gradient_op_type").decode(), result.graph)
         return results

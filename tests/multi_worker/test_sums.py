@@ -1,0 +1,29 @@
+"""Sums over workers are made where the weights are, and know tensors of other shapes from each other."""
+
+import numpy as np
+import pytest
+import sums
+from worker_processes import results
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """What each of two workers with three devices gets."""
+    return results("sums", "all_sums", devices=3)
+
+
+def test_gradients_are_summed_on_the_devices_that_own_the_weights(workers):
+    for places in (worker["places"] for worker in workers):
+        assert set(places["owners"]) == {"CPU:1", "CPU:2"}
+        assert set(places["sums"]) == {"CPU:0", "CPU:1", "CPU:2"}  # on CPU:0 the numbers of rows
+
+
+def test_metrics_of_a_worker_that_stands_by_are_kept_where_they_are(workers):
+    for places in (worker["places"] for worker in workers):
+        assert not places["numbers"]
+
+
+def test_batches_of_changing_widths_have_the_loss_of_one_device(workers):
+    expected = sums.losses_of_changing_widths(gpus=None)
+    for worker in workers:
+        np.testing.assert_allclose(worker["losses"], expected, rtol=1e-4)
