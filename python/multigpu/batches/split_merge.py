@@ -51,7 +51,7 @@ def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
 
     An output may have several rows per row of input (a reshape to `(-1, units)`), hence all or nothing.
     """
-    return take_rows(x, 0, tf.where(tf.equal(kept, 0), 0, _num_rows(x)))
+    return take_rows(x, 0, _num_rows(x) * tf.minimum(kept, 1))  # whole numbers that a GPU's host computes, not the GPU
 
 
 def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -65,20 +65,10 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
         """Keras' own `predict`, of all rows that it is given, by this worker alone."""
         return super().predict(**self._quiet(by_name(super().predict, args, kwargs)))
 
-    def make_train_function(self, force: bool = False) -> Any:
-        """Makes a step that ends when the data of all workers have."""
-        return self._ended_together("train_function", super().make_train_function, force)
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """Makes a step that ends when the data of all workers have."""
-        return self._ended_together("test_function", super().make_test_function, force)
-
-    def _ended_together(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
-        before = getattr(self, name)
-        make(force)
-        if getattr(self, name) is not before:
-            setattr(self, name, self._until_all_end(getattr(self, name)))
-        return getattr(self, name)
+    def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What trains and evaluates ends when the data of all workers have."""
+        function = super()._around(name, function)
+        return function if name == "predict_function" else self._until_all_end(function)
 
     def _until_all_end(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def until_all_end(iterator: Any) -> Any:

@@ -84,8 +84,9 @@ class _Steps:
         inputs = []
         for number, device in enumerate(self.plan.devices):
             with tf.device(device):
-                state, components = unpack(buffers, buckets), flatten_composites(slices.tensors[number])
+                state = unpack(buffers, buckets, whole_numbers_on="CPU:0")
                 replica = tf.constant(self.workers.first_replica + number)
+                components = flatten_composites(slices.tensors[number])
                 inputs.append([*state, *components, slices.kept[number], replica])
         return inputs
 

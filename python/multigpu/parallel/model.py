@@ -12,9 +12,10 @@ from multigpu.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.devices.plan import MOST_ROWS, Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.parallel.optimizer_scalars import scalars_read_once
 from multigpu.parallel.overrides import Own, OwnProperty, Shared
 from multigpu.parallel.redirected_template import own_step, redirected_template
-from multigpu.parallel.step_scope import colocate_ops, eager_variables
+from multigpu.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.parallel.template_answers import TemplateAnswers
 from multigpu.parallel.verb_errors import guarded
 from multigpu.private_api.hooks import AddsNoMask
@@ -22,6 +23,7 @@ from multigpu.private_api.layers import compile_arguments, show_input
 from multigpu.saving.template_facade import TemplateFacade, is_part
 from multigpu.weights.optimizer_slots import build_slots
 from multigpu.weights.overview import Overview, overview
+from multigpu.weights.place_locate import place
 
 
 class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
@@ -135,13 +137,34 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         arguments = compile_arguments(self.template)
         arguments.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
         super().compile(**arguments)
+        metrics = [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Metric)]
+        place([v for metric in [*self.metrics, *metrics] for v in metric.variables], "CPU:0")  # single numbers, mostly
         self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
         if self.optimizer is not None:
             build_slots(self.optimizer, self.trainable_variables)
-        return super().make_train_function(force)
+        return self._made("train_function", super().make_train_function, force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Keras' function of steps of `evaluate`."""
+        return self._made("test_function", super().make_test_function, force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Keras' function of steps of `predict`."""
+        return self._made("predict_function", super().make_predict_function, force)
+
+    def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+        before = getattr(self, name)
+        make(force)
+        if getattr(self, name) is not before:
+            setattr(self, name, self._around(name, getattr(self, name)))
+        return getattr(self, name)
+
+    def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called in place of one of Keras' functions of steps."""
+        return on_host(function)
 
     @guarded
     @functools.wraps(keras.Model.fit)
@@ -178,7 +201,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         return self._step("predict_step", data)
 
     def _step(self, step: str, data: Any) -> Any:
-        with colocate_ops(self.plan.merge_device), eager_variables(self.plan.merge_device):
+        device = self.plan.merge_device
+        with colocate_ops(device), eager_variables("CPU:0"), scalars_read_once(getattr(self, "optimizer", None)):
             return self._make_step(step, data)
 
     def _make_step(self, step: str, data: Any) -> Any:

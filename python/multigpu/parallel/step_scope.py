@@ -28,9 +28,21 @@ def colocate_ops(default: str) -> Iterator[None]:
         return
     with (
         _OneReplica(tf.distribute.get_strategy(), 0),
-        tf.compat.v1.device(lambda op: op.device or f"/device:{_device_of_inputs(op) or default}"),
+        tf.device(None),
+        tf.compat.v1.device(lambda op: op.device or _device_for(op, default)),
     ):
         yield
+
+
+def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras' function of one or several steps. What it does around them, such as to ask for a batch, is for the CPU."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        with tf.device("CPU:0"):
+            return function(*args)
+
+    return call
 
 
 def update_beside_weights(optimizer: keras.Optimizer) -> None:
@@ -44,6 +56,11 @@ def _apply(optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
         return apply(*args, **kwargs)
     with colocate_ops(visible_devices()["others"][0]):
         return apply(*args, **kwargs)
+
+
+def _device_for(op: tf.Operation, default: str) -> str:
+    """The device for an op that names none; none for a constant, which TensorFlow makes where it is used."""
+    return "" if op.type == "Const" else f"/device:{_device_of_inputs(op) or default}"
 
 
 def _device_of_inputs(op: tf.Operation) -> str:

@@ -11,6 +11,7 @@ from multigpu.batches.call_arguments import CallArguments, flatten_composites, o
 from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
+from multigpu.replicas.host_numbers import seeds_on_host
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.outputs import OutputLayout
 from multigpu.replicas.row_mixing import check_rows_apart
@@ -80,7 +81,7 @@ class Replica:
             Dense components of outputs, masks and tensors of inner layers, without rows that do not count; added
             losses; packed updates.
         """
-        call = self._call_template
+        call = seeds_on_host(self._call_template)
         if self._parts.jit_compile:
             call = tf.function(call, autograph=False, jit_compile=True)
         results = call(*inputs)
@@ -88,11 +89,9 @@ class Replica:
         kept = inputs[-2]
         with_rows = [drop_standby(x, kept) for x in with_rows]
         self.updates = Updates(self._assigned)
-        return [
-            *flatten_composites(with_rows),
-            *losses,
-            *self.updates.pack({id(v): value for v, value in zip(self._assigned, values, strict=True)}),
-        ]
+        pack = seeds_on_host(self.updates.pack)
+        packed = pack({id(v): value for v, value in zip(self._assigned, values, strict=True)})
+        return [*flatten_composites(with_rows), *losses, *packed]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]

@@ -3,6 +3,7 @@
 Under mixed precision they travel in the type that is computed with.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from multigpu.weights.place_locate import locate, stored_dtype
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
 NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
+AT_ONCE = 8  # tensors that are concatenated, or split
 
 
 class Types(NamedTuple):
@@ -94,20 +96,50 @@ def pack(tensors: Mapping[int, tf.Tensor] | Sequence[tf.Tensor], bucket: Bucket)
     """The members of a bucket as one vector; a member that travels alone keeps its shape."""
     if len(bucket.members) == 1:
         return tensors[bucket.members[0]]
-    return tf.concat([tf.reshape(tensors[number], [-1]) for number in bucket.members], axis=0)
+    return _concat([tf.reshape(tensors[number], [-1]) for number in bucket.members])
+
+
+def _concat(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Vectors as one. For more than 8, TensorFlow's GPU kernel has the host send a table of pointers, and of sizes."""
+    axis = 0
+    while len(vectors) > AT_ONCE:
+        starts = range(0, len(vectors), AT_ONCE)
+        vectors = [tf.concat(vectors[start : start + AT_ONCE], axis) for start in starts]
+        axis = -1 - axis  # the same one, under its other number: TensorFlow would merge concats along one number
+    return tf.concat(vectors, axis)
 
 
 def open_bucket(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
     """The members of a bucket in their shapes: the inverse of `pack` for one bucket."""
     if len(bucket.members) == 1:
         return [buffer]
-    pieces = tf.split(buffer, [math.prod(shape) for shape in bucket.shapes])
+    pieces = _split(buffer, [math.prod(shape) for shape in bucket.shapes])
     return [tf.reshape(piece, shape) for piece, shape in zip(pieces, bucket.shapes, strict=True)]
 
 
-def unpack(buffers: Sequence[tf.Tensor], buckets: Sequence[Bucket]) -> list[tf.Tensor]:
-    """The inverse of `pack` over all buckets: tensors in their old order."""
+def _split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """The inverse of `_concat`, for the same reason in groups."""
+    if len(sizes) <= AT_ONCE:
+        return tf.split(vector, sizes)
+    each = AT_ONCE ** math.floor(math.log(len(sizes) - 1, AT_ONCE))
+    groups = [sizes[start : start + each] for start in range(0, len(sizes), each)]
+    parts = tf.split(vector, [sum(group) for group in groups])
+    return [piece for part, group in zip(parts, groups, strict=True) for piece in _split(part, group)]
+
+
+def unpack(
+    buffers: Sequence[tf.Tensor], buckets: Sequence[Bucket], whole_numbers_on: str | None = None
+) -> list[tf.Tensor]:
+    """The inverse of `pack` over all buckets: tensors in their old order.
+
+    Args:
+        buffers: one of each bucket.
+        buckets: what is in them.
+        whole_numbers_on: the device for counters and seeds, where it is not the one around: GPUs cannot split those.
+    """
     tensors: dict[int, tf.Tensor] = {}
     for buffer, bucket in zip(buffers, buckets, strict=True):
-        tensors.update(zip(bucket.members, open_bucket(buffer, bucket), strict=True))
+        apart = whole_numbers_on is not None and not bucket.types.sent.is_floating
+        with tf.device(whole_numbers_on) if apart else contextlib.nullcontext():
+            tensors.update(zip(bucket.members, open_bucket(buffer, bucket), strict=True))
     return [tensors[number] for number in range(len(tensors))]
