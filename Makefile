@@ -9,7 +9,7 @@ R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 demo bench soak mutants gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 demo bench soak mutants gpu-check null-gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: lint types r-library $(RPY2_READY)
@@ -87,6 +87,12 @@ mutants: $(PLOTS_READY) r-library
 
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
+
+# what a step copies, counted by a CUDA without a GPU, which NULL_CUDA/build makes: for a machine with g++
+null-gpu-check: $(READY)
+	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
+	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
+	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

@@ -1,8 +1,11 @@
 """What a step copies on null GPUs: a CUDA without a GPU, on which TensorFlow places and copies as for N GPUs.
 
-Copies are counted by the stand-in for the CUDA driver, values mean nothing. A step is the difference between passes of
-`fit` over 6 batches and over 2, divided by 4. Tiny copies, up to 1,024 bytes, are what makes a host wait for a GPU.
-Run `make null-gpu-check NULL_CUDA=FOLDER`, where FOLDER has that library and `null_gpu.py`, which reads its counts.
+Copies are counted by what stands in for the CUDA driver; values mean nothing. A step is the difference between passes
+of `fit` over 6 batches and over 2, divided by 4. Of tiny copies, up to 1,024 bytes, the table has how many there may
+be: for those from a GPU, the host waits. Status 1 if there are more.
+
+Run `make null-gpu-check NULL_CUDA=FOLDER`, where FOLDER has `build`, which makes that library, and `null_gpu.py`, which
+reads its counts.
 """
 
 import sys
@@ -10,7 +13,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
-import argparse
+import json
+import os
+import subprocess
 from collections import Counter
 from typing import NamedTuple
 
@@ -18,6 +23,7 @@ import keras
 import tensorflow as tf
 
 import multigpu
+from bench.lib.markdown_table import markdown_table
 from bench.lib.workloads import Workload, mlp, xception
 
 LONG, SHORT = 6, 2  # batches of a pass
@@ -58,7 +64,7 @@ CASES = {
         Case("conv net", IMAGES, 4, 8, 16),
         Case("conv net, mixed_float16", IMAGES, 4, 8, 16, "mixed_float16"),
         Case("Xception", Workload(xception, (71, 71, 3), None, 16, LONG), 8, 24, 48),
-        Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, 24, 48),
+        Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, 24, 56),
     )
 }
 
@@ -91,10 +97,42 @@ def measured(case: Case) -> dict[str, float]:
     }
 
 
+def in_own_process(case: Case) -> dict[str, float]:
+    """The same, in a process that has so many GPUs."""
+    environ = {**os.environ, "NULL_CUDA_DEVICES": str(case.gpus), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, __file__, case.name]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> int:
+    """Prints the table. Status 1 if a step copies more than it may."""
+    rows, excess = [], []
+    for case in CASES.values():
+        counts = in_own_process(case)
+        may = {"tiny D2H": case.to_host, "tiny H2D": case.from_host}
+        excess += [
+            f"{case.name}: {way} {counts[way]:g}, of {most:g}" for way, most in may.items() if counts[way] > most
+        ]
+        told = [f"{counts[way]:g} (≤ {most:g})" for way, most in may.items()]
+        rows.append([case.name, case.gpus, *told, f"{counts['large D2D']:g}", f"{counts['bytes ÷ ring']:.3f}"])
+    header = [
+        "per step, Adam",
+        "N",
+        "tiny copies from GPUs",
+        "tiny copies to GPUs",
+        "copies between GPUs",
+        "bytes ÷ ring",
+    ]
+    print(markdown_table(header, rows))
+    print("\n".join(excess))
+    return int(bool(excess))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--one")
-    parser.add_argument("--cases", nargs="*", default=[*CASES])
-    arguments = parser.parse_args()
-    if arguments.one:
-        print(measured(CASES[arguments.one]))
+    if len(sys.argv) > 1:
+        print(json.dumps(measured(CASES[sys.argv[1]])))
+    else:
+        sys.exit(main())

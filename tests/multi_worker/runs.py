@@ -30,6 +30,7 @@ from multigpu.multi_worker import handshake
 from multigpu.multi_worker.auto_shard import sharded
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
+IN_FILES = 21  # rows in two files, so that one step has two rows of one worker and one of the other
 SHARES = [(0, 20), (20, 25)]  # of the rows, where each worker has its own: 5 batches of 4 rows, and 2 of 4 and 1
 
 
@@ -71,7 +72,7 @@ def unknown_length() -> tf.data.Dataset:
 
 
 def in_files(folder: str) -> tf.data.Dataset:
-    """Rows from the lines of two files, of 12 and 13 rows."""
+    """Rows from the lines of two files."""
 
     def parse(line: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         numbers = tf.strings.to_number(tf.strings.split(line, ","))
@@ -83,8 +84,8 @@ def in_files(folder: str) -> tf.data.Dataset:
 
 
 def write_files(folder: Path) -> None:
-    rows = np.concatenate([X, Y], axis=1)
-    for name, part in (("a", rows[:12]), ("b", rows[12:])):
+    rows = np.concatenate([X, Y], axis=1)[:IN_FILES]
+    for name, part in (("a", rows[:11]), ("b", rows[11:])):
         (folder / f"{name}.csv").write_text("".join(",".join(map(repr, map(float, row))) + "\n" for row in part))
 
 
@@ -94,6 +95,7 @@ def datasets(files: str, parallel: bool = True) -> dict[str, Any]:
         "known length": trained(dataset(), epochs=2, validation_data=dataset(), parallel=parallel),
         "unknown length": trained(unknown_length(), epochs=2, parallel=parallel),
         "steps_per_epoch": trained(dataset().repeat(), epochs=2, steps_per_epoch=3, parallel=parallel),
+        "arrays in steps": trained(X, Y, epochs=2, steps_per_epoch=5, parallel=parallel),
         "class weights": trained(
             X, (Y[:, :1] > 0).astype("int32"), class_weight={0: 1.0, 1: 3.0}, batch_size=8, parallel=parallel
         ),

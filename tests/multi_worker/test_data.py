@@ -5,8 +5,12 @@ import re
 import numpy as np
 import pytest
 import runs
+import tensorflow as tf
 from equality import FLOAT32
 from worker_processes import results
+
+from multigpu.cluster.config import Cluster
+from multigpu.multi_worker.auto_shard import sharded
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,9 @@ def test_two_workers_have_the_weights_of_one_device():
             np.testing.assert_allclose(weight, other, **FLOAT32)
 
 
-@pytest.mark.parametrize("kind", ["known length", "unknown length", "steps_per_epoch", "class weights", "files"])
+@pytest.mark.parametrize(
+    "kind", ["known length", "unknown length", "steps_per_epoch", "arrays in steps", "class weights", "files"]
+)
 def test_data_that_all_have_make_the_global_batches_of_one_device(workers, one_device, kind):
     for worker in workers:
         assert_same(worker["datasets"][kind], one_device[kind])
@@ -54,7 +60,16 @@ def test_of_files_each_worker_reads_other_rows_and_all_together_every_row_once(f
     batches = runs.global_batches_of_files(files)
     assert len(batches) == 4
     rows = np.concatenate([x for x, _ in batches])
-    np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(runs.X, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(runs.X[: runs.IN_FILES], axis=0), rtol=1e-6)
+
+
+def test_of_files_beside_other_data_each_worker_gets_a_part_of_each_batch(tmp_path):
+    runs.write_files(tmp_path)
+    lines = tf.data.TextLineDataset(str(tmp_path / "a.csv"))  # which cannot be dealt by files
+    numbered = tf.data.Dataset.zip((tf.data.Dataset.range(11), lines)).batch(8)
+    workers = [Cluster(("a", "b"), ("a", "b"), number) for number in range(2)]
+    dealt = [[part.data[0].numpy().tolist() for part in sharded(numbered, worker)] for worker in workers]
+    assert dealt == [[[0, 1, 2, 3], [8, 9]], [[4, 5, 6, 7], [10]]]
 
 
 @pytest.mark.parametrize("kind", ["a dataset", "a dataset of unknown length", "a generator", "a PyDataset"])

@@ -1,12 +1,15 @@
 """`measure()` takes real steps, tells where their time goes, and leaves everything as it was."""
 
 import dataclasses
+import re
 import time
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from equality import dense_model, random_rows
+from executed_graphs import executed
 from keras import layers
 
 from multigpu import measure, multi_gpu_model
@@ -153,3 +156,15 @@ def test_what_cannot_be_measured_is_refused(parallel):
     assert refusal(parallel, X[:0], Y[:0]) == (
         "Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them."
     )
+    numbers = tf.data.Dataset.from_tensor_slices((X[:, 0], Y[:, 0]))
+    assert re.match(
+        r"Expected `x` to give batches, whose tensors have rows\. Received: .*\. Use `x\.batch\(32\)`, as for `fit\(\)`\.",
+        refusal(parallel, numbers),
+    )
+
+
+def test_one_device_is_the_first_of_the_plan():
+    parallel = multi_gpu_model(dense_model(), gpus=["CPU:2", "CPU:3"])
+    parallel.compile("sgd", "mse")
+    run = executed(lambda: measure(parallel, X, Y, batch_size=20, steps=1, verbose=0))
+    assert set(run.devices_of("MatMul")) == {"CPU:2", "CPU:3"}

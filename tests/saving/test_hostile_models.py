@@ -20,7 +20,7 @@ from keras.src.saving import object_registration, serialization_lib
 
 from multigpu import clean_parallel_hdf5, load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
 from multigpu.saving import sandbox
-from multigpu.saving.allowed_objects import CodeInFile
+from multigpu.saving.allowed_objects import ONE_AT_A_TIME, CodeInFile
 from multigpu.saving.build_model import build, is_deeper_than
 from multigpu.saving.file_errors import UntrustedFileError
 from multigpu.saving.sandboxed_build import Trial
@@ -291,6 +291,29 @@ def test_time_is_limited_here_too_where_objects_of_the_caller_were_not_in_the_tr
     spoil(good, many_layers(60))
     with h5py.File(good) as file, pytest.raises(ValueError, match=r"built within 0\.01 s.* larger `max_seconds`"):
         build(file, good, None, compile=True, safe_mode=True, max_seconds=0.01)
+
+
+def test_memory_for_the_weights_themselves_is_granted(tmp_path):
+    save_model_hdf5(keras.Sequential([keras.Input((5000,)), layers.Dense(6000, use_bias=False)]), tmp_path / "large.h5")
+    assert load_model_hdf5(tmp_path / "large.h5", max_gigabytes=0.1).count_params() == 30_000_000  # 120 MB
+
+
+def test_one_file_is_looked_up_after_the_other(good):
+    built = threading.Event()
+    reading = threading.Thread(target=lambda: (build_here(good), built.set()))
+    with ONE_AT_A_TIME:
+        reading.start()
+        assert not built.wait(0.3)
+    reading.join()
+    assert built.is_set()
+
+
+def test_an_optimizer_without_arguments_is_that_of_keras_and_one_with_others_is_refused(good):
+    spoil(good, lambda _, training: training["optimizer_config"].update(config=None))
+    assert isinstance(load_model_hdf5(good).optimizer, keras.optimizers.Adam)
+    spoil(good, lambda _, training: training["optimizer_config"].update(config="text"))
+    with pytest.raises(UntrustedFileError):
+        load_model_hdf5(good)
 
 
 @pytest.mark.parametrize("limit", [0, -1, math.nan, "60", None, True])

@@ -104,6 +104,16 @@ def test_a_template_of_two_inputs_comes_out_of_six_lambdas(tmp_path):
     assert_weights(template, saved.get_weights())
 
 
+def test_a_template_of_one_layer_with_weights_comes_out(tmp_path):
+    saved = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        write_listed(file, wrapped(saved, ["dense_7/kernel:0", "dense_7/bias:0"], gpus=2))
+    template = keras.models.clone_model(saved)
+    with pytest.warns(UserWarning, match=SAID):
+        load_model_weights_hdf5(template, tmp_path / "w.h5")
+    assert_weights(template, saved.get_weights())
+
+
 def test_a_nested_template_with_old_counters_comes_out(tmp_path):
     def build() -> keras.Model:
         inner = keras.Sequential([keras.Input((8, 8, 2)), keras.layers.Conv2D(3, 3), keras.layers.BatchNormalization()])

@@ -368,3 +368,11 @@ def test_the_copy_holds_what_the_file_does_and_is_gone_afterwards(tmp_path):
                 assert copy[name].dtype == file[name].dtype
     assert not os.path.exists(os.path.dirname(place))
     assert untrusted_hdf5.MAX_UNFOLDING == 10
+
+
+def test_time_is_granted_for_each_object(tmp_path):
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        for number in range(500):
+            file[str(number)] = number
+    with opened(tmp_path / "many.h5") as copy:
+        assert len(copy) == 500

@@ -33,8 +33,8 @@ class Tied(layers.Layer):
         return ops.matmul(ops.mean(self.embedding(ids), axis=1), ops.transpose(self.embedding.embeddings))
 
 
-def one_table(**arguments):
-    inputs = keras.Input((6,), dtype="int32")
+def one_table(ids="int32", **arguments):
+    inputs = keras.Input((6,), dtype=ids)
     x = layers.Flatten()(layers.Embedding(9, 4, name="table", **arguments)(inputs))
     return keras.Model(inputs, layers.Dense(2)(x))
 
@@ -190,9 +190,8 @@ def test_a_small_table_is_sent_as_the_other_weights_are(monkeypatch):
     assert embedding_tables.Tables(one_table().layers).layers == []
 
 
-def test_negative_ids_mean_what_they_mean_to_keras():
-    template = one_table()
-    expected = template.predict(np.full((3, 6), -1), verbose=0)
-    np.testing.assert_allclose(
-        multi_gpu_model(template, gpus=2).predict(np.full((3, 6), -1), verbose=0), expected, rtol=1e-6
-    )
+@pytest.mark.parametrize("ids", [np.full((3, 6), -1), np.full((3, 6), 7.0, "float32")], ids=["negative", "as floats"])
+def test_ids_of_all_kinds_mean_what_they_mean_to_keras(ids):
+    template = one_table(ids.dtype.name)
+    expected = template.predict(ids, verbose=0)
+    np.testing.assert_allclose(multi_gpu_model(template, gpus=2).predict(ids, verbose=0), expected, rtol=1e-6)

@@ -87,8 +87,11 @@ def test_slots_are_beside_their_weights_and_updates_run_there(optimizer):
     parallel = multi_gpu_model(template, gpus=DEVICES)
     parallel.compile(optimizer=optimizer(), loss="mse")
     run = executed(lambda: parallel.fit(X, Y, batch_size=10, verbose=0))
-    for slot, weight in slots_of(parallel.optimizer, template.trainable_weights):
+    slots = slots_of(parallel.optimizer, template.trainable_weights)
+    for slot, weight in slots:
         assert locate(slot) == locate(weight), slot.path
+    of_weights = {id(slot) for slot, _ in slots}
+    assert all(locate(v) == "CPU:0" for v in parallel.optimizer.variables if id(v) not in of_weights)
     assigned = run.devices_of("AssignSubVariableOp", "AssignAddVariableOp", "AssignVariableOp")
     assert set(DEVICES) <= set(assigned)
     # The arithmetic of the update, not only the assignment, which TensorFlow places by itself.
@@ -262,3 +265,15 @@ def test_bring_home_takes_a_device_by_name_and_refuses_one_that_is_missing():
     assert {locate(variable) for variable in template.variables} == {"CPU:2"}
     with pytest.raises(ValueError, match=r"Expected `device` to be one of .* Received: device='GPU:8'"):
         bring_home(template, "GPU:8")
+
+
+def test_variables_of_an_optimizer_have_the_paths_of_one_device():
+    paths = []
+    for parallel in (False, True):
+        keras.utils.clear_session()
+        template = wide_net()
+        model = multi_gpu_model(template, gpus=DEVICES) if parallel else template
+        model.compile(optimizer="adam", loss="mse")
+        model.fit(X, Y, batch_size=10, verbose=0)
+        paths.append([variable.path for variable in model.optimizer.variables])
+    assert paths[0] == paths[1]

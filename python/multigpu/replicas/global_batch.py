@@ -30,8 +30,7 @@ class Computed(NamedTuple):
     def assign(self) -> None:
         """Gives the variables these values, each on its owner."""
         for variable, value in self.variables:
-            with tf.device(locate(variable)):
-                variable.assign(value)
+            variable.assign(value)
 
 
 class GlobalBatchCalls:
