@@ -267,13 +267,24 @@ def test_bring_home_takes_a_device_by_name_and_refuses_one_that_is_missing():
         bring_home(template, "GPU:8")
 
 
-def test_variables_of_an_optimizer_have_the_paths_of_one_device():
+class CountingSGD(keras.optimizers.SGD):
+    """Makes a variable of its own, as some optimizers of users do."""
+
+    def build(self, variables):
+        """Makes it beside the slots."""
+        super().build(variables)
+        self.counted = keras.Variable(0.0, name="counted")
+
+
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, CountingSGD])
+def test_variables_of_an_optimizer_have_the_paths_of_one_device(optimizer):
     paths = []
     for parallel in (False, True):
         keras.utils.clear_session()
         template = wide_net()
         model = multi_gpu_model(template, gpus=DEVICES) if parallel else template
-        model.compile(optimizer="adam", loss="mse")
+        model.compile(optimizer=optimizer(), loss="mse")
         model.fit(X, Y, batch_size=10, verbose=0)
-        paths.append([variable.path for variable in model.optimizer.variables])
+        made = getattr(model.optimizer, "counted", model.optimizer.iterations)
+        paths.append([variable.path for variable in [*model.optimizer.variables, made]])
     assert paths[0] == paths[1]
