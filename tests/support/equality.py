@@ -51,6 +51,7 @@ def train(
     *,
     compile: Callable[[], dict[str, Any]],
     gpus: int | None,
+    cpu_relocation: bool = False,
     batch_size: int = 8,
     epochs: int = 1,
     sample_weight: Any = None,
@@ -65,7 +66,7 @@ def train(
     keras.utils.clear_session(free_memory=False)  # twins have the same names
     keras.utils.set_random_seed(0)  # and the same weights
     template = build()
-    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else template
     model.compile(**compile())
     before = template.get_weights()
     history = model.fit(

@@ -16,7 +16,7 @@ from multigpu.replicas.replica_run import ReplicaRun
 from multigpu.replicas.run import run_replica
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.template import TemplateParts
-from multigpu.weights.buckets import Types, buckets_of, unpack
+from multigpu.weights.buckets import Types, as_stored, buckets_of, unpack
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import read
 from multigpu.weights.send_reduce import send, send_once
@@ -94,7 +94,8 @@ class _Steps:
         """The replica, and what runs: it is traced once for all devices unless it is to run op by op."""
         together = self.workers.in_forward_pass
         replica = Replica(self.parts, self.batch, len(self.plan.devices) == 1 and not together.several, together)
-        if eager:
+        if eager:  # what its gradients are is known when they are there
+            self.types = {id(v): as_stored(v)._replace(rows=True) for v in self.parts.weights}
             return replica, replica
         function = replica.trace([*map(read, self.parts.weights), *inputs])
         self.types = replica.types

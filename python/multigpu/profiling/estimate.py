@@ -16,11 +16,11 @@ from multigpu.private_api.layers import sublayers
 from multigpu.profiling.activation_memory import activation_bytes
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
-from multigpu.weights.buckets import Bucket, Types, make_buckets
+from multigpu.weights.buckets import Bucket, as_stored, make_buckets
 from multigpu.weights.embedding_tables import Tables
 from multigpu.weights.overview import traffic
 from multigpu.weights.owners import owners_of
-from multigpu.weights.place_locate import num_bytes, stored_dtype
+from multigpu.weights.place_locate import num_bytes
 
 
 def estimate(
@@ -122,7 +122,7 @@ def _row(
 
 def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
     weights = Tables(sublayers(template)).without(template.trainable_variables)
-    return make_buckets([(owners[id(v)], Types(*[stored_dtype(v)] * 3), tuple(v.shape)) for v in weights])
+    return make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
 
 
 def _row_bytes(template: keras.Model, side: str) -> int:

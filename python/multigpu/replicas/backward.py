@@ -1,24 +1,28 @@
 """The backward pass of a replica: first order from the tape of its run, second order by running it again."""
 
+import functools
 import sys
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
 from multigpu.private_api.gradients import custom_gradient, dense
 from multigpu.replicas.replica_run import ReplicaRun
-from multigpu.replicas.tapes import Taped, floating, is_differentiable
+from multigpu.replicas.tapes import Taped, floating, is_differentiable, untaped
 from multigpu.weights.buckets import pack
 from multigpu.weights.gradient_structure import inputs_reached
 
-Gradients = list[tf.Tensor | None]
-TableRows = dict[int, tf.IndexedSlices]  # by id of the table
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 class Backward:
-    """How one run of a replica is differentiated."""
+    """How one run of a replica is differentiated.
+
+    Its parts are what a gradient is asked for: packed weights, other inputs, and the tables that the replica reads by
+    itself.
+    """
 
     def __init__(
         self, run: ReplicaRun, arrived: Sequence[tf.Tensor], results: Sequence[tf.Tensor], taped: list[Taped]
@@ -40,8 +44,10 @@ class Backward:
         """Gradients of packed weights and inputs; and, where there are tables, of these."""
         used = self._used()
         with tf.device(self._run.device):
-            gradients, of_tables = self._first_order(used, [dense(upstream[i]) for i in used])
-        return (gradients, [of_tables.get(id(v)) for v in variables]) if variables else gradients
+            gradients = self._first_order(used, [dense(upstream[i]) for i in used])
+            num_arrived = len(self._arrived)
+            of_tables = self._of_all_workers(gradients[num_arrived:])
+        return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _used(self) -> list[int]:
         """Numbers of the results that a gradient comes back from."""
@@ -50,80 +56,85 @@ class Backward:
         ]
         return [i for i in candidates if i in self._run.structure.used] or candidates
 
-    def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> tuple[Gradients, TableRows]:
-        """Gradients for `arrived`, in turn differentiable; and rows for the tables."""
-        taped = self._taped.pop() if self._taped else None
-        present: list[int] = []
-        of_tables: TableRows = {}
+    def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Gradients of all parts, in turn differentiable."""
+        taped = self._taped.pop() if self._taped else self._run.tape(untaped(self._arrived))
+        gradients = self._differentiate(taped, used, untaped(upstream))
+        for group in self._groups():
+            present = [part for part in group if gradients[part] is not None]
+            for part, gradient in zip(present, self._differentiable(gradients, present, used, upstream), strict=True):
+                gradients[part] = gradient
+        return gradients
+
+    def _groups(self) -> list[list[int]]:
+        """Parts whose gradients come together. In a graph each bucket is one: it leaves before others are there."""
+        num_buckets, num_parts = len(self._run.buckets), len(self._arrived) + len(self._run.replica.tables)
+        if tf.executing_eagerly():  # where it would run the replica once more for each of them, to second order
+            return [list(range(num_parts))]
+        return [*([bucket] for bucket in range(num_buckets)), list(range(num_buckets, num_parts))]
+
+    def _differentiable(
+        self, gradients: Sequence[Gradient], parts: Sequence[int], used: Sequence[int], upstream: Sequence[tf.Tensor]
+    ) -> list[Gradient]:
+        """The same gradients of these parts, as one op that has a gradient."""
+        if not parts:
+            return []
 
         @custom_gradient
         def first_order(*given: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            arguments = [tf.identity(x) for x in given]  # of this graph: a function around may be differentiated too
-            gradients, rows = self._differentiate(taped or self._run.tape(self._arrived), used, upstream)
-            of_tables.update(rows)
-            present[:] = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            # of this graph: a function around may be differentiated too
+            arguments = [tf.identity(x) for x in given[: len(given) - len(tables)]]
+            again = functools.partial(self._second_order, used, arguments, parts)
+            return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
 
-            def backward(*upstream_of_gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-                seconds = self._second_order(used, arguments, present, variables, upstream_of_gradients)
-                return tuple(seconds) if variables else seconds[0]
-
-            return [gradients[i] for i in present], backward
-
-        found = dict(zip(present, first_order(*self._arrived, *upstream), strict=True))
-        return [found.get(i) for i in range(len(self._arrived))], of_tables
+        tables = self._run.replica.tables
+        values = first_order(*self._arrived, *upstream, *tables)
+        return [_with_values(gradients[part], x) for part, x in zip(parts, values, strict=True)]
 
     def _second_order(
         self,
         used: Sequence[int],
         arguments: Sequence[tf.Tensor],
-        present: Sequence[int],
-        variables: Sequence[tf.Variable],
+        parts: Sequence[int],
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
-        """Gradients of the gradients that were present, for the arguments and the tables: the replica is run again."""
+        """Gradients of the gradients of some parts, for the arguments and the tables: the replica is run again."""
         with tf.device(self._run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
-            gradients, _ = self._differentiate(again, used, arguments[len(self._arrived) :])
-            targets = [gradients[i] for i in present]
-            return tape.gradient(targets, [list(arguments), list(variables)], list(upstream))
+            gradients = self._differentiate(again, used, arguments[len(self._arrived) :])
+            targets = [_values(gradients[part]) for part in parts]
+            sources = [*arguments, *self._run.replica.tables]
+            return tape.gradient(targets, sources, [dense(x) for x in upstream])
 
-    def _differentiate(
-        self, taped: Taped, used: Sequence[int], upstream: Sequence[tf.Tensor]
-    ) -> tuple[Gradients, TableRows]:
-        """Gradients of packed weights and of inputs, None where nothing depends on it; and rows of tables."""
-        run = self._run
+    def _differentiate(self, taped: Taped, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
+        run, kept = self._run, taped.sources[-2]
         gradients, of_tables = taped.tape.gradient(
             [taped.results[i] for i in used], [taped.sources, list(run.replica.tables)], output_gradients=list(upstream)
         )
         num_weights = sum(len(bucket.members) for bucket in run.buckets)
-        self._note(gradients[:num_weights], used, taped)
-        in_buffers = [_in_buffer(g, w) for g, w in zip(gradients[:num_weights], taped.sources, strict=False)]
-        packed = [*(pack(in_buffers, bucket) for bucket in run.buckets), *gradients[num_weights:]]
-        return packed, self._table_rows(of_tables, used, taped.sources[-2])
+        reached = self._reached(used)
+        run.structure.connected.update(w for w in range(num_weights) if gradients[w] is not None and w in reached)
+        sent = {w: _or_zeros(gradients[w], taped.sources[w], kept) for w in range(num_weights)}
+        tables_reached = self._tables_reached(used)
+        return [
+            *(pack(sent, bucket) for bucket in run.buckets),
+            *gradients[num_weights:],
+            *(
+                _counted_rows(gradient, kept) if id(table) in tables_reached else None
+                for table, gradient in zip(run.replica.tables, of_tables, strict=True)
+            ),
+        ]
 
-    def _table_rows(
-        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int], kept: tf.Tensor
-    ) -> TableRows:
-        """The rows of each table that leads to a result in use, from the same replica of all workers."""
-        run, reached = self._run, self._tables_reached(used)
+    def _of_all_workers(self, gradients: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
+        """The rows of each table, by its id, from the same replica of all workers."""
+        run = self._run
         return {
-            id(table): run.workers.rows(_counted_rows(gradient, kept), run.device, f"table {position} of {run.number}")
+            id(table): run.workers.rows(gradient, run.device, f"table {position} of {run.number}")
             for position, (table, gradient) in enumerate(zip(run.replica.tables, gradients, strict=True))
-            if gradient is not None and id(table) in reached
+            if gradient is not None
         }
-
-    def _note(
-        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], used: Sequence[int], taped: Taped
-    ) -> None:
-        """Tells the owners which weights are connected, and which of them get rows."""
-        structure, reached, kept = self._run.structure, self._reached(used), taped.sources[-2]
-        for weight, gradient in enumerate(gradients):
-            if gradient is None or weight not in reached:
-                continue
-            structure.connected.add(weight)
-            if isinstance(gradient, tf.IndexedSlices):
-                structure.rows.setdefault(weight, {})[self._run.number] = _counted_rows(gradient, kept)
 
     def _reached(self, used: Sequence[int]) -> Container[int]:
         """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
@@ -147,7 +158,7 @@ class Backward:
         }
 
 
-def _counted_rows(gradient: tf.Tensor | tf.IndexedSlices, kept: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+def _counted_rows(gradient: Gradient, kept: tf.Tensor) -> Gradient:
     """Rows of a table's gradient, none of a replica that stands by; a dense one as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -155,8 +166,17 @@ def _counted_rows(gradient: tf.Tensor | tf.IndexedSlices, kept: tf.Tensor) -> tf
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def _in_buffer(gradient: tf.Tensor | tf.IndexedSlices | None, weight: tf.Tensor) -> tf.Tensor:
-    """What travels in a buffer: zeros for no gradient and for rows, which are noted instead."""
-    if isinstance(gradient, tf.IndexedSlices) or gradient is None:
-        return tf.zeros_like(weight)
-    return gradient
+def _or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+    """What goes back to the owner, which gives no gradient where none is connected."""
+    return tf.zeros_like(weight) if gradient is None else _counted_rows(gradient, kept)
+
+
+def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _with_values(gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+    """The inverse: rows with these values, if it was rows."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

@@ -20,6 +20,7 @@ from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone
 from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
+from multigpu.weights.gradient_structure import weights_with_rows
 
 Function = Callable[..., list[tf.Tensor]]
 
@@ -68,7 +69,11 @@ class Replica:
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
         specs[len(self._variables) : -2] = flatten_composites(open_types(self._batch.tensors))
         with tf.device(None):
-            return tf.function(self, autograph=False).get_concrete_function(*specs)
+            function = tf.function(self, autograph=False).get_concrete_function(*specs)
+            for number in weights_with_rows(function, len(self._parts.weights)):
+                weight = id(self._parts.weights[number])
+                self.types[weight] = self.types[weight]._replace(rows=True)
+        return function
 
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Runs the template on a slice.

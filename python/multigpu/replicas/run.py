@@ -12,7 +12,7 @@ import tensorflow as tf
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.replicas.backward import Backward
 from multigpu.replicas.replica_run import ReplicaRun
-from multigpu.replicas.tapes import is_differentiable, release_with_the_verb
+from multigpu.replicas.tapes import release_with_the_verb, untaped
 from multigpu.weights.send_reduce import arrive
 
 
@@ -21,7 +21,7 @@ def run_replica(run: ReplicaRun, buffers: Sequence[tf.Tensor], inputs: Sequence[
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        taped = [run.tape([_untaped(x) for x in arrived])]
+        taped = [run.tape(untaped(arrived))]
         results = taped[0].results
         release_with_the_verb(taped)
         return results, Backward(run, arrived, results, taped).gradient
@@ -29,8 +29,3 @@ def run_replica(run: ReplicaRun, buffers: Sequence[tf.Tensor], inputs: Sequence[
     with tf.device(run.device):
         arrived = [arrive(buffer, bucket) for buffer, bucket in zip(buffers, run.buckets, strict=True)]
         return list(forward(*arrived, *inputs))
-
-
-def _untaped(x: tf.Tensor) -> tf.Tensor:
-    """Hides a tensor from the outer tapes, which would otherwise prepare for higher orders at a high price."""
-    return tf.stop_gradient(x) if is_differentiable(x) else x

@@ -50,3 +50,8 @@ def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def is_differentiable(x: tf.Tensor) -> bool:
     """Whether a tensor can carry a gradient."""
     return x.dtype.is_floating or x.dtype.is_complex
+
+
+def untaped(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Hides tensors from the outer tapes, which would otherwise prepare for higher orders at a high price."""
+    return [tf.stop_gradient(x) if is_differentiable(x) else x for x in tensors]

@@ -15,15 +15,20 @@ from multigpu.weights.place_locate import locate, stored_dtype
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
 NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
+BUCKETS_OF_OWNER = 4  # and so many that those of different owners take turns
 AT_ONCE = 8  # tensors that are concatenated, or split
 
 
 class Types(NamedTuple):
-    """The types in which a tensor is stored, in which it travels, and in which its gradient travels back."""
+    """The types in which a tensor is stored, in which it travels, and in which its gradient travels back.
+
+    Where that gradient may be rows of it, it travels alone.
+    """
 
     stored: tf.DType
     sent: tf.DType
     reduced: tf.DType
+    rows: bool = False
 
 
 class Bucket(NamedTuple):
@@ -53,43 +58,42 @@ class Bucket(NamedTuple):
 def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] | None = None) -> list[Bucket]:
     """How these variables travel from their owners: in the types given by id, or else as they are stored."""
     known = types or {}
-    stored = [Types(*[stored_dtype(variable)] * 3) for variable in variables]
-    return make_buckets(
-        [
-            (locate(v), known.get(id(v), as_stored), tuple(v.shape))
-            for v, as_stored in zip(variables, stored, strict=True)
-        ]
-    )
+    return make_buckets([(locate(v), known.get(id(v), as_stored(v)), tuple(v.shape)) for v in variables])
+
+
+def as_stored(variable: keras.Variable) -> Types:
+    """A variable that travels as it is."""
+    return Types(*[stored_dtype(variable)] * 3)
 
 
 def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
-    """Groups tensors, given as (owner, types, shape), into buckets; a large one travels alone.
+    """Groups tensors, given as (owner, types, shape) in the order of use, into buckets; a large one travels alone.
 
-    A bucket is full with 1 MB, or with a sixteenth of all bytes where that is more.
+    A bucket is full with 1 MB, or with a sixteenth of all bytes, or with a quarter of what each owner has, where that
+    is more. The first layers do not wait for that: the first bucket is full with 1 MB.
     """
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]
-    full = max(BUCKET_BYTES, sum(sizes) // NUM_BUCKETS)
-    buckets: list[Bucket] = []
+    num_buckets = max(NUM_BUCKETS, BUCKETS_OF_OWNER * len({owner for owner, _, _ in tensors}))
+    full = max(BUCKET_BYTES, sum(sizes) // num_buckets)
+    closed: list[Bucket] = []
     open_buckets: dict[tuple[str, Types], list[int]] = {}
-    filled: dict[tuple[str, Types], int] = {}
 
     def close(kind: tuple[str, Types]) -> None:
         members = open_buckets.pop(kind)
-        filled.pop(kind)
-        buckets.append(Bucket(*kind, tuple(members), tuple(tensors[i][2] for i in members)))
+        closed.append(Bucket(*kind, tuple(members), tuple(tensors[i][2] for i in members)))
 
     for index, (owner, types, shape) in enumerate(tensors):
-        kind, size = (owner, types), sizes[index]
-        if size >= full:
-            buckets.append(Bucket(*kind, (index,), (shape,)))
+        kind = (owner, types)
+        if sizes[index] >= full or types.rows:
+            closed.append(Bucket(*kind, (index,), (shape,)))
             continue
-        open_buckets.setdefault(kind, []).append(index)
-        filled[kind] = filled.get(kind, 0) + size
-        if filled[kind] >= full:
+        members = open_buckets.setdefault(kind, [])
+        members.append(index)
+        if sum(sizes[i] for i in members) >= (full if closed else BUCKET_BYTES):
             close(kind)
     for kind in list(open_buckets):
         close(kind)
-    return buckets
+    return sorted(closed, key=lambda bucket: bucket.members)
 
 
 def pack(tensors: Mapping[int, tf.Tensor] | Sequence[tf.Tensor], bucket: Bucket) -> tf.Tensor:

@@ -1,9 +1,9 @@
-"""Chunked broadcast: a weight that is far larger than a device's share goes out in pieces, which the replicas pass on.
+"""Chunked broadcast: a weight that is larger than a device's share goes out in pieces, which the replicas pass on.
 
 Sent whole to every replica, it would leave its owner N − 1 times, and the others would wait. In pieces it leaves once,
-one piece to each replica, which passes it on; its gradient comes back the same way. This is how R. Thakur,
-R. Rabenseifner and W. Gropp broadcast and reduce long messages ("Optimization of collective communication operations in
-MPICH", 2005).
+one piece to each other replica, which passes it on; its gradient comes back the same way, and is summed in pieces, on
+all devices. So no byte more travels. This is how R. Thakur, R. Rabenseifner and W. Gropp broadcast and reduce long
+messages ("Optimization of collective communication operations in MPICH", 2005).
 """
 
 import math
@@ -12,17 +12,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.gradients import custom_gradient, dense
 from multigpu.weights.buckets import Bucket
 
-OUTSIZED = 1.5  # times a device's share of all bytes
-WORTH_CUTTING = 16 << 20  # bytes: below, the copies that cutting and joining take cost more than they spare
+OUTSIZED = {"CPU": 1.5, "GPU": 1.0}  # times a device's share of all bytes
+WORTH_CUTTING = {"CPU": 16 << 20, "GPU": 1 << 18}  # bytes: below, cutting and joining cost more than they spare
 
 
-def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], num_replicas: int) -> bool:
-    """Whether a bucket goes out in pieces. With two replicas that would spare nothing."""
-    share = sum(other.sent_bytes for other in buckets) / num_replicas
-    return num_replicas > 2 and bucket.sent_bytes > max(OUTSIZED * share, WORTH_CUTTING)
+def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str]) -> bool:
+    """Whether a bucket goes out in pieces. With two replicas that would spare nothing; rows are few."""
+    kind = devices[0].partition(":")[0]
+    share = sum(other.sent_bytes for other in buckets) / len(devices)
+    worth = bucket.sent_bytes > max(OUTSIZED[kind] * share, WORTH_CUTTING[kind])
+    return len(devices) > 2 and not bucket.types.rows and worth
 
 
 class Transfer(NamedTuple):
@@ -38,12 +40,17 @@ def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[st
 
     Its gradient takes the same ones backward.
     """
-    to_each = [(bucket.owner, each) for each in devices if each != bucket.owner and device in (bucket.owner, each)]
-    if not is_chunked(bucket, buckets, len(devices)):
-        return [Transfer(*ends, 1.0) for ends in to_each]
-    others = [each for each in devices if each != device] if device in devices else []
-    passed_on = [ends for each in others for ends in ((device, each), (each, device))]
-    return [Transfer(*ends, 1 / len(devices)) for ends in to_each + passed_on]
+    others = receivers(bucket, devices)
+    to_each = [(bucket.owner, each) for each in others]
+    chunked = is_chunked(bucket, buckets, devices)
+    passed_on = [(one, another) for one in others for another in others if one != another] if chunked else []
+    share = 1 / len(others) if chunked else 1.0
+    return [Transfer(*ends, share) for ends in to_each + passed_on if device in ends]
+
+
+def receivers(bucket: Bucket, devices: Sequence[str]) -> list[str]:
+    """The devices of all replicas but of one that is beside the owner, which has the bucket anyway."""
+    return [device for device in devices if device != bucket.owner]
 
 
 def cut(buffer: tf.Tensor, num_pieces: int) -> list[tf.Tensor]:
@@ -59,10 +66,10 @@ def join(pieces: Sequence[tf.Tensor], shape: Sequence[int]) -> tf.Tensor:
 
 
 def chunked_broadcast(pieces: Sequence[tf.Tensor], bucket: Bucket, devices: Sequence[str]) -> list[tf.Tensor]:
-    """The whole buffer on every replica, from one piece for each; the gradient of a piece is the sum over replicas."""
+    """The whole buffer on each device, from one piece for each; the gradient of a piece is the sum over devices."""
     stored = bucket.types.stored
     copies = [_copy(piece, device, len(devices), stored) for piece, device in zip(pieces, devices, strict=True)]
-    return [_joined([copy[replica] for copy in copies], bucket, device) for replica, device in enumerate(devices)]
+    return [_joined([copy[number] for copy in copies], bucket, device) for number, device in enumerate(devices)]
 
 
 def _copy(piece: tf.Tensor, device: str, num_copies: int, stored: tf.DType) -> list[tf.Tensor]:
@@ -83,7 +90,7 @@ def _joined(pieces: Sequence[tf.Tensor], bucket: Bucket, device: str) -> tf.Tens
     def joined(*xs: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
         def gradient_in_pieces(gradient: tf.Tensor) -> list[tf.Tensor]:
             with tf.device(device):
-                return cut(gradient, len(xs))
+                return cut(dense(gradient), len(xs))
 
         return join(xs, bucket.shape), gradient_in_pieces
 

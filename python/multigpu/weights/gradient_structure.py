@@ -1,14 +1,15 @@
 """The structure of a gradient: which outputs it comes from, which weights it reaches, and which of them get rows.
 
-A gradient tape hands a function zeros where nothing depends on an output, and wants one dense tensor per input back.
-One device knows more: a weight on which the loss does not depend gets no gradient at all, so that weight decay leaves
-it alone, and a table that was looked up gets rows. This is carried past the tape.
+A gradient tape hands a function zeros where nothing depends on an output. One device knows more: a weight on which the
+loss does not depend gets no gradient at all, so that weight decay leaves it alone. This is carried past the tape. A
+table that was looked up gets rows: it travels by itself, so that the tape carries these.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
 
 from multigpu.private_api.gradients import custom_gradient
 
@@ -20,12 +21,10 @@ class GradientStructure:
     Attributes:
         used: numbers of the results (outputs, then added losses) on which the differentiated value depends.
         connected: numbers of the weights on which those results depend.
-        rows: for weights whose gradient is rows of a table, these rows from each replica.
     """
 
     used: set[int] = field(default_factory=set)
     connected: set[int] = field(default_factory=set)
-    rows: dict[int, dict[int, tf.IndexedSlices]] = field(default_factory=dict)
 
     def watch(self, x: tf.Tensor, number: int) -> tf.Tensor:
         """`x`, and a note that this result was used when a gradient comes back through it."""
@@ -42,14 +41,36 @@ class GradientStructure:
 
         return watched(x)
 
-    def all_rows(self, weight: int) -> tf.IndexedSlices:
-        """The gradient of a table: the rows of all replicas, in the order of the batch."""
-        parts = [rows for _, rows in sorted(self.rows[weight].items())]
-        return tf.IndexedSlices(
-            tf.concat([part.values for part in parts], axis=0),
-            tf.concat([part.indices for part in parts], axis=0),
-            parts[0].dense_shape,
-        )
+
+def weights_with_rows(function: ConcreteFunction, num_weights: int) -> list[int]:
+    """Numbers of the weights whose gradient is rows of a table.
+
+    The function is differentiated in a graph that never runs, unless it looks nothing up. TensorFlow keeps what it
+    makes for that, and takes it for the gradient in a step.
+
+    Args:
+        function: of the weights and other tensors.
+        num_weights: how many of its inputs, the first ones, are weights.
+    """
+    definition = function.graph.as_graph_def()
+    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
+    if not any("Gather" in node.op for node in nodes):
+        return []
+    found: list[int] = []
+
+    def differentiate(*inputs: tf.Tensor) -> None:
+        weights = list(inputs[:num_weights])
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([x for x in weights if x.dtype.is_floating])
+            results = [x for x in function(*inputs) if x.dtype.is_floating]
+        gradients = tape.gradient(results, weights)
+        found.extend(number for number, x in enumerate(gradients) if isinstance(x, tf.IndexedSlices))
+
+    specs = [
+        tf.TensorSpec(x.shape, x.dtype) for x in function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+    ]
+    tf.function(differentiate, autograph=False).get_concrete_function(*specs)
+    return found
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.weights.buckets import BUCKET_BYTES
+from multigpu.weights.buckets import BUCKET_BYTES, BUCKETS_OF_OWNER
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import num_bytes, stored_dtype
 
@@ -21,22 +21,31 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
 
     With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
     then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
+    Small weights that are used one after the other have one owner, and travel together.
     """
     owners = dict.fromkeys(map(id, model.variables), "CPU:0")
     if not plan.cpu_relocation:
         loads = dict.fromkeys(plan.devices, 0)
         for group in (model.trainable_variables, model.non_trainable_variables):
-            blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating])
+            blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating], len(loads))
             balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads)
             owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
     return owners
 
 
-def _blocks(variables: Sequence[keras.Variable]) -> list[list[keras.Variable]]:
-    """What gets an owner together: each weight by itself, and state that fits into one bucket, which travels in one."""
-    small = sum(map(num_bytes, variables)) < BUCKET_BYTES
+def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[keras.Variable]]:
+    """What gets an owner together: weights in the order of use, and state that fits into one bucket, all of it."""
+    total = sum(map(num_bytes, variables))
     is_state = not any(variable.trainable for variable in variables)
-    return [list(variables)] if variables and is_state and small else [[variable] for variable in variables]
+    limit = BUCKET_BYTES if is_state and total < BUCKET_BYTES else total / (BUCKETS_OF_OWNER * num_owners)
+    large = [[variable] for variable in variables if num_bytes(variable) >= limit]
+    blocks: list[list[keras.Variable]] = [[]]
+    for variable in variables:
+        if num_bytes(variable) < limit:
+            blocks[-1].append(variable)
+            if sum(map(num_bytes, blocks[-1])) >= limit:
+                blocks.append([])
+    return [block for block in [*large, *blocks] if block]
 
 
 def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:

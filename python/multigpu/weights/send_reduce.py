@@ -7,9 +7,9 @@ import keras
 import tensorflow as tf
 
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.gradients import custom_gradient, dense
 from multigpu.weights.buckets import Bucket, open_bucket, pack
-from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join
+from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import memory, read
 
@@ -28,24 +28,22 @@ def send(
         buckets: how it travels.
         devices: where the replicas are.
         structure: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
-            gradient, and a table gets the rows of all replicas, both as on one device.
+            gradient, as on one device.
         workers: over which gradients are reduced.
 
     Returns:
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
     """
-    per_bucket = []
-    for position, bucket in enumerate(buckets):
-        in_pieces = is_chunked(bucket, buckets, len(devices))
-        reduction = _Reduction(bucket, str(position), in_pieces, structure, workers)
-        sent = _send_bucket(variables, bucket, len(devices), in_pieces, reduction)
-        per_bucket.append(chunked_broadcast(sent, bucket, devices) if in_pieces else sent)
+    per_bucket = [
+        _Fan(bucket, str(position), is_chunked(bucket, buckets, devices), devices, structure, workers).out(variables)
+        for position, bucket in enumerate(buckets)
+    ]
     return [[buffers[replica] for buffers in per_bucket] for replica in range(len(devices))]
 
 
 def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
     """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the bucket."""
-    stored, sent, reduced = bucket.types
+    stored, sent, reduced, _ = bucket.types
     if sent == reduced == stored:
         return buffer
 
@@ -69,49 +67,75 @@ def _constant(x: tf.Tensor) -> tf.Tensor:
     return tf.stop_gradient(x) if x.dtype.is_floating else x
 
 
-def _send_bucket(
-    variables: Sequence[keras.Variable], bucket: Bucket, num_replicas: int, in_pieces: bool, reduction: "_Reduction"
-) -> list[tf.Tensor]:
-    """A copy of the bucket for every replica, or a piece for each."""
-    number_of = {memory(variables[number]): number for number in bucket.members}
-
-    # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
-    @custom_gradient
-    def fan_out():  # noqa: ANN202  # as `tf.custom_gradient` has it
-        sent = {number: tf.cast(read(variables[number]), bucket.types.sent) for number in bucket.members}
-        buffer = pack(sent, bucket)
-
-        def reduce(*gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[list, list]:
-            with tf.device(bucket.owner):
-                total = reduction.of(gradients)
-            return [], [total[number_of[memory(v)]] for v in variables]
-
-        return cut(buffer, num_replicas) if in_pieces else [buffer] * num_replicas, reduce
-
-    with tf.device(bucket.owner):  # also where the gradient op sits that custom_gradient puts around its results
-        return list(fan_out())
-
-
-class _Reduction(NamedTuple):
-    """How the gradients of one bucket come together on its owner."""
+class _Fan(NamedTuple):
+    """The way of one bucket from its owner to all replicas, and of its gradients back."""
 
     bucket: Bucket
     label: str
     in_pieces: bool
+    devices: Sequence[str]  # of the replicas
     structure: GradientStructure
     workers: OneWorker
 
-    def of(self, gradients: Sequence[tf.Tensor]) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
-        """The gradient of each member: summed over the replicas, and then over the workers."""
-        stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
-        summed = join(stored, self.bucket.shape) if self.in_pieces else tf.add_n(stored)
-        if any(number in self.structure.connected - self.structure.rows.keys() for number in self.bucket.members):
-            summed = self.workers.gradient(summed, self.bucket.owner, self.label)
-        total = dict(zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True))
-        return {number: self._noted(gradient, number) for number, gradient in total.items()}
+    def out(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
+        """The bucket, as each replica gets it."""
+        sent = self._leave(variables)
+        if not self.in_pieces:
+            return sent
+        others = receivers(self.bucket, self.devices)
+        whole = dict(zip(others, chunked_broadcast(sent[: len(others)], self.bucket, others), strict=True))
+        return [whole[device] if device in whole else sent[-1] for device in self.devices]
 
-    def _noted(self, gradient: tf.Tensor, number: int) -> tf.Tensor | tf.IndexedSlices | None:
-        if number in self.structure.rows:
-            rows = self.structure.all_rows(number)
-            return self.workers.rows(rows, self.bucket.owner, f"{self.label} {number}")
-        return gradient if number in self.structure.connected else None
+    def _leave(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
+        """A copy of the bucket for every replica; or a piece for each other one, and a copy for the owner's own."""
+        number_of = {memory(variables[number]): number for number in self.bucket.members}
+
+        # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
+        @custom_gradient
+        def leave():  # noqa: ANN202  # as `tf.custom_gradient` has it
+            sent = {number: tf.cast(read(variables[number]), self.bucket.types.sent) for number in self.bucket.members}
+            buffer = pack(sent, self.bucket)
+
+            def reduce(*gradients: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[list, list]:
+                with tf.device(self.bucket.owner):
+                    total = self._total(gradients)
+                return [], [total[number_of[memory(v)]] for v in variables]
+
+            if not self.in_pieces:
+                return [buffer] * len(self.devices), reduce
+            others = len(receivers(self.bucket, self.devices))
+            return [*cut(buffer, others), *[buffer] * (len(self.devices) - others)], reduce
+
+        with tf.device(
+            self.bucket.owner
+        ):  # also where the gradient op sits that custom_gradient puts around its results
+            return list(leave())
+
+    def _total(
+        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]
+    ) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
+        """The gradient of each member: summed over the replicas, and then over the workers."""
+        connected = self.structure.connected.intersection(self.bucket.members)
+        if not connected:
+            return dict.fromkeys(self.bucket.members)
+        stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
+        if all(isinstance(gradient, tf.IndexedSlices) for gradient in stored):
+            return {self.bucket.members[0]: self.workers.rows(_joined_rows(stored), self.bucket.owner, self.label)}
+        summed = tf.add_n([dense(x) for x in (self._whole(stored) if self.in_pieces else stored)])
+        summed = self.workers.gradient(summed, self.bucket.owner, self.label)
+        total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
+        return {number: gradient if number in connected else None for number, gradient in total}
+
+    def _whole(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The sum that comes in pieces, and the gradient of the owner's own replica, if it has one."""
+        others = len(receivers(self.bucket, self.devices))
+        return [join(gradients[:others], self.bucket.shape), *gradients[others:]]
+
+
+def _joined_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """The gradient of a table: the rows of all replicas, in the order of the batch."""
+    return tf.IndexedSlices(
+        tf.concat([part.values for part in parts], axis=0),
+        tf.concat([part.indices for part in parts], axis=0),
+        parts[0].dense_shape,
+    )

@@ -1,0 +1,56 @@
+"""Gradients of gradients are those of one device, also where a weight is a table whose gradient is rows."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+from multigpu import multi_gpu_model
+from multigpu.weights import embedding_tables
+
+IDS = np.random.default_rng(0).integers(0, 11, (7, 5))
+NUMBERS = np.random.default_rng(1).normal(size=(7, 3))
+
+
+def reader() -> keras.Model:
+    """Looks rows up, and joins them with other numbers."""
+    keras.utils.set_random_seed(0)
+    ids, numbers = keras.Input((5,), dtype="int32"), keras.Input((3,))
+    x = layers.Concatenate()([layers.Flatten()(layers.Embedding(11, 4)(ids)), numbers])
+    return keras.Model([ids, numbers], layers.Dense(1, activation="tanh")(layers.Dense(7, activation="tanh")(x)))
+
+
+def gradients_of_cubed_gradients(model, num_rows, of_weights):
+    """Of the sum of the cubes of a gradient, the gradients for all weights and for the input."""
+    ids, numbers = tf.constant(IDS[:num_rows]), tf.constant(NUMBERS[:num_rows], keras.backend.floatx())
+    weights = [weight.value for weight in model.trainable_variables]
+    with tf.GradientTape() as outer:
+        outer.watch(numbers)
+        with tf.GradientTape() as inner:
+            inner.watch(numbers)
+            y = ops.sum(model([ids, numbers], training=True) ** 2)
+        gradients = inner.gradient(y, weights if of_weights else [numbers])
+        cubes = sum(ops.sum(tf.convert_to_tensor(x) ** 3) for x in gradients)
+    return [tf.convert_to_tensor(x) for x in outer.gradient(cubes, [*weights, numbers])]
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "function"])
+@pytest.mark.parametrize(
+    ("stays_with_its_owner", "of_weights", "num_rows"),
+    [(False, False, 7), (False, True, 2), (True, False, 2), (True, True, 7)],
+    ids=["sent, of the input", "sent, of weights", "table, of the input", "table, of weights"],
+)
+def test_gradients_of_gradients_reach_tables(monkeypatch, wrap, stays_with_its_owner, of_weights, num_rows):
+    monkeypatch.setattr(embedding_tables, "BUCKET_BYTES", 1 if stays_with_its_owner else 1 << 20)
+    twins = [reader(), multi_gpu_model(reader(), gpus=3)]
+    expected, given = (wrap(lambda m=m: gradients_of_cubed_gradients(m, num_rows, of_weights))() for m in twins)
+    for one, parallel in zip(expected, given, strict=True):
+        np.testing.assert_allclose(parallel, one, rtol=1e-9, atol=1e-12)
