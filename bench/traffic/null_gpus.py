@@ -1,8 +1,10 @@
 """What a step copies on null GPUs: a CUDA without a GPU, on which TensorFlow places and copies as for N GPUs.
 
 Copies are counted by what stands in for the CUDA driver; values mean nothing. A step is the difference between passes
-of `fit` over 6 batches and over 2, divided by 4. Of tiny copies, up to 1,024 bytes, the table has how many there may
-be: for those from a GPU, the host waits. Status 1 if there are more.
+of `fit` over 6 batches and over 2, divided by 4. Tiny copies have up to 1,024 bytes: for those from a GPU, the host
+waits. The ring is 2 (N − 1) times the bytes of the weights, the least that all devices together have to send. What a
+GPU sends after its last backward kernel is not hidden behind any work; it is a share of all that it sends. In brackets
+is how much there may be. Status 1 if there is more.
 
 Run `make null-gpu-check NULL_CUDA=FOLDER`, where FOLDER has `build`, which makes that library, and `null_gpu.py`, which
 reads its counts.
@@ -16,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 import json
 import os
 import subprocess
+import tempfile
 from collections import Counter
 from typing import NamedTuple
 
@@ -25,6 +28,7 @@ import tensorflow as tf
 import multigpu
 from bench.lib.markdown_table import markdown_table
 from bench.lib.workloads import Workload, mlp, xception
+from bench.traffic.null_trace import last_piece, sent_in
 
 LONG, SHORT = 6, 2  # batches of a pass
 layers = keras.layers
@@ -46,26 +50,38 @@ def wide_model() -> keras.Model:
 
 
 class Case(NamedTuple):
-    """A training, on how many GPUs, and how many tiny copies its step may make: to the host, and from it."""
+    """A training, on how many GPUs, and how much of each figure its step may have."""
 
     name: str
     work: Workload
     gpus: int
-    to_host: float
-    from_host: float
+    most: dict[str, float]  # by the name of the figure
     policy: str = "float32"
 
 
 IMAGES = Workload(conv_net_with_statistics, (32, 32, 3), None, 64, LONG)
+DENSE = Workload(mlp, (1024,), None, 64, LONG)
+FEW = {"tiny D2H": 8, "tiny H2D": 16, "bytes ÷ ring": 1.02}
+OF_EIGHT = {"tiny D2H": 24, "tiny H2D": 48, "bytes ÷ ring": 1.02}
 CASES = {
-    case.name: case
+    f"{case.name}, N = {case.gpus}": case
     for case in (
-        Case("MLP 4×1024", Workload(mlp, (1024,), None, 64, LONG), 4, 8, 16),
-        Case("conv net", IMAGES, 4, 8, 16),
-        Case("conv net, mixed_float16", IMAGES, 4, 8, 16, "mixed_float16"),
-        Case("Xception", Workload(xception, (71, 71, 3), None, 16, LONG), 8, 24, 48),
-        Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, 24, 56),
+        Case("MLP 4×1024", DENSE, 4, {**FEW, "sent late": 0.2}),
+        Case("MLP 4×1024", DENSE, 8, {**OF_EIGHT, "most ÷ mean": 1.3}),
+        Case("conv net", IMAGES, 4, FEW),
+        Case("conv net", IMAGES, 8, {**OF_EIGHT, "most ÷ mean": 1.3}),
+        Case("conv net, mixed_float16", IMAGES, 4, FEW, "mixed_float16"),
+        Case("Xception", Workload(xception, (71, 71, 3), None, 16, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
+        Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
     )
+}
+FIGURES = {
+    "tiny D2H": "tiny copies from GPUs",
+    "tiny H2D": "tiny copies to GPUs",
+    "large D2D": "copies between GPUs",
+    "bytes ÷ ring": "bytes ÷ ring",
+    "most ÷ mean": "most loaded GPU ÷ mean",
+    "sent late": "sent after the last backward kernel",
 }
 
 
@@ -79,7 +95,7 @@ def measured(case: Case) -> dict[str, float]:
     template = case.work.build()
     model = multigpu.multi_gpu_model(template, gpus=case.gpus) if case.gpus > 1 else template
     case.work.compiled(model, lambda: keras.optimizers.Adam(1e-3))
-    batches = {n: case.work.batches(n).rebatch(case.work.batch_size, drop_remainder=True) for n in (LONG, SHORT)}
+    batches = {n: _batches(case.work, n) for n in (LONG, SHORT, 1)}
 
     def counted(steps: int) -> tuple[Counter, Counter]:
         null_gpu.reset()
@@ -88,47 +104,54 @@ def measured(case: Case) -> dict[str, float]:
 
     counted(SHORT)  # traces
     long, short = counted(LONG), counted(SHORT)
+    counted(1)
+    null_gpu.reset()
+    sent = sent_in(last_piece(Path(os.environ["NULL_CUDA_TRACE"])))
     per_step = lambda a, b: {key: (a[key] - b[key]) / (LONG - SHORT) for key in a}  # noqa: E731
     times, sizes = (per_step(a, b) for a, b in zip(long, short, strict=True))
     total = sum(v.value.shape.num_elements() * v.value.dtype.size for v in template.trainable_variables)
     return {
         **{f"{size} {way}": times.get((size, way), 0) for size in ("tiny", "large") for way in ("D2H", "H2D", "D2D")},
+        "most ÷ mean": sent.most_to_mean,
+        "sent late": sent.late_share,
         "bytes ÷ ring": sizes.get(("large", "D2D"), 0) / max(1, 2 * (case.gpus - 1) * total),
     }
 
 
-def in_own_process(case: Case) -> dict[str, float]:
-    """The same, in a process that has so many GPUs."""
-    environ = {**os.environ, "NULL_CUDA_DEVICES": str(case.gpus), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, __file__, case.name]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+def _batches(work: Workload, number: int) -> tf.data.Dataset:
+    """So many, of a known number: at an end that comes unforeseen, weights are on their way for one step more."""
+    batches = work.batches(number).rebatch(work.batch_size, drop_remainder=True)
+    return batches.apply(tf.data.experimental.assert_cardinality(number))
+
+
+def in_own_process(name: str) -> dict[str, float]:
+    """The figures of a case, from a process that has so many GPUs."""
+    command = [sys.executable, __file__, name]
+    with tempfile.TemporaryDirectory() as folder:
+        gpus = {"NULL_CUDA_DEVICES": str(CASES[name].gpus), "NULL_CUDA_TRACE": f"{folder}/trace"}
+        environ = {**os.environ, **gpus, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-3000:])
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> int:
-    """Prints the table. Status 1 if a step copies more than it may."""
+    """Prints the table. Status 1 if a step has more of something than it may have."""
     rows, excess = [], []
-    for case in CASES.values():
-        counts = in_own_process(case)
-        may = {"tiny D2H": case.to_host, "tiny H2D": case.from_host}
+    for name, case in CASES.items():
+        figures = in_own_process(name)
+        rows.append([name, *(_told(figures[key], case.most.get(key)) for key in FIGURES)])
         excess += [
-            f"{case.name}: {way} {counts[way]:g}, of {most:g}" for way, most in may.items() if counts[way] > most
+            f"{name}: {key} {figures[key]:.3g}, of {most:g}" for key, most in case.most.items() if figures[key] > most
         ]
-        told = [f"{counts[way]:g} (≤ {most:g})" for way, most in may.items()]
-        rows.append([case.name, case.gpus, *told, f"{counts['large D2D']:g}", f"{counts['bytes ÷ ring']:.3f}"])
-    header = [
-        "per step, Adam",
-        "N",
-        "tiny copies from GPUs",
-        "tiny copies to GPUs",
-        "copies between GPUs",
-        "bytes ÷ ring",
-    ]
-    print(markdown_table(header, rows))
+    print(markdown_table(["per step, Adam", *FIGURES.values()], rows))
     print("\n".join(excess))
     return int(bool(excess))
+
+
+def _told(figure: float, most: float | None) -> str:
+    return f"{figure:.3g}" + (f" (≤ {most:g})" if most is not None else "")
 
 
 if __name__ == "__main__":

@@ -32,12 +32,13 @@ def test_join_undoes_cut_and_pieces_differ_by_one_at_most(shape, num_pieces):
 @pytest.mark.parametrize(
     ("kind", "megabytes", "num_replicas", "expected"),
     [
-        ("CPU", [400, 20, 20], 8, [True, False, False]),
-        ("CPU", [400, 20, 20], 2, [False] * 3),  # each way has one end only
+        ("CPU", [400, 20, 10], 8, [True, True, False]),  # the first is everyone's: the second would be one's alone
+        ("CPU", [400, 20, 10], 2, [False] * 3),  # each way has one end only
         ("CPU", [20] * 3, 3, [False] * 3),  # everyone has a share
         ("CPU", [10], 8, [False]),  # not worth it
         ("GPU", [4, 4, 4, 4, 0.1], 8, [True] * 4 + [False]),
-        ("GPU", [0.2], 8, [False]),
+        ("GPU", [4, 4, 4, 4, 0.1], 4, [False] * 5),
+        ("GPU", [0.1], 8, [False]),
     ],
 )
 def test_only_what_is_larger_than_a_share_is_cut(kind, megabytes, num_replicas, expected):
