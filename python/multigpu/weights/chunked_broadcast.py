@@ -15,20 +15,26 @@ import tensorflow as tf
 from multigpu.private_api.gradients import custom_gradient, dense
 from multigpu.weights.buckets import Bucket
 
-OUTSIZED = {"CPU": 1.5, "GPU": 1.0}  # times a device's share
+OUTSIZED = 1.5  # times a device's share
 WORTH_CUTTING = {"CPU": 16 << 20, "GPU": 1 << 17}  # bytes: below, cutting and joining cost more than they spare
 
 
 def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str]) -> bool:
     """Whether a bucket goes out in pieces: its owner would else send more than others, who cannot make up for it.
 
-    It is compared with a device's share of all that is not larger than it. With two replicas, pieces would spare
-    nothing; and rows are few.
+    It is compared with a device's share of all that is left, once larger ones are cut. With two replicas, pieces would
+    spare nothing; and rows are few.
     """
+    if len(devices) <= 2 or bucket.types.rows:
+        return False
+    larger = [other for other in buckets if other.sent_bytes >= bucket.sent_bytes and not other.types.rows]
+    return all(_is_outsized(other, buckets, devices) for other in larger)
+
+
+def _is_outsized(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str]) -> bool:
     kind = devices[0].partition(":")[0]
-    others = sum(other.sent_bytes for other in buckets if other.sent_bytes <= bucket.sent_bytes)
-    worth = bucket.sent_bytes > max(OUTSIZED[kind] * others / len(devices), WORTH_CUTTING[kind])
-    return len(devices) > 2 and not bucket.types.rows and worth
+    left = sum(other.sent_bytes for other in buckets if other.sent_bytes <= bucket.sent_bytes)
+    return bucket.sent_bytes > max(OUTSIZED * left / len(devices), WORTH_CUTTING[kind])
 
 
 class Transfer(NamedTuple):

@@ -38,13 +38,13 @@ def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[k
     total = sum(map(num_bytes, variables))
     is_state = not any(variable.trainable for variable in variables)
     limit = BUCKET_BYTES if is_state and total < BUCKET_BYTES else total / (BUCKETS_OF_OWNER * num_owners)
-    large = [[variable] for variable in variables if num_bytes(variable) > limit]
+    large = [[variable] for variable in variables if num_bytes(variable) >= limit]
     blocks: list[list[keras.Variable]] = [[]]
     for variable in variables:
-        if num_bytes(variable) <= limit:
-            if sum(map(num_bytes, blocks[-1])) + num_bytes(variable) > limit:
-                blocks.append([])
+        if num_bytes(variable) < limit:
             blocks[-1].append(variable)
+            if sum(map(num_bytes, blocks[-1])) >= limit:
+                blocks.append([])
     return [block for block in [*large, *blocks] if block]
 
 
