@@ -16,6 +16,7 @@ class Executed(NamedTuple):
     transfers: Counter  # (from, to) → how many tensors
     transfers_of: Counter  # type → how many tensors
     graphs: list[tf.compat.v1.GraphDef]  # of each function, as optimized, before it was cut into one per device
+    parts: list[tf.compat.v1.GraphDef]  # of each function and device
 
     def devices_of(self, *types: str) -> Counter:
         """How many ops of these types each device ran; a type stands for all whose names contain it."""
@@ -45,7 +46,7 @@ def executed(work: Callable[[], object]) -> Executed:
             transfers[_ends(node)] += 1
             transfers_of[tf.as_dtype(node.attr["T"].type)] += 1
     graphs = [function.post_optimization_graph for function in metadata.function_graphs]
-    return Executed(ops, transfers, transfers_of, graphs)
+    return Executed(ops, transfers, transfers_of, graphs, parts)
 
 
 def _ends(node: tf.compat.v1.NodeDef) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.weights.place_locate import locate, place
+from multigpu.weights.place_locate import locate, place, stored_dtype
 
 
 def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
@@ -51,13 +51,14 @@ def slots_of(
 ) -> list[tuple[keras.Variable, keras.Variable]]:
     """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them.
 
-    Adafactor's rows and columns have the weight's short name alone, and come right before a slot of that weight.
+    Whole numbers are none: GPUs do not keep those. Adafactor's rows and columns have the weight's short name alone, and
+    come right before a slot of that weight.
     """
     named = sorted(
         ((weight.path.replace("/", "_") + "_", weight) for weight in weights), key=lambda pair: -len(pair[0])
     )
     pairs: list[tuple[keras.Variable, keras.Variable]] = []
-    for slot in reversed(optimizer.variables):
+    for slot in reversed([slot for slot in optimizer.variables if stored_dtype(slot).is_floating]):
         weight = next((weight for name, weight in named if slot.name.startswith(name)), None)
         if weight is None and pairs and slot.shape and slot.name == pairs[-1][1].name:
             weight = pairs[-1][1]
