@@ -31,7 +31,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 r: r-lint r-check
 
