@@ -1,5 +1,6 @@
 """The plots of `RESULTS.md`, drawn from the measurements."""
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,24 +17,31 @@ STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, 
 
 def step_time(rows: list[dict]) -> plt.Figure:
     """CPU seconds per step over the number of replicas, each strategy as a line."""
-    workloads = list(dict.fromkeys(row["workload"] for row in rows))
+    several = [
+        row for row in rows if any(other["N"] != row["N"] for other in rows if other["workload"] == row["workload"])
+    ]
+    workloads = list(dict.fromkeys(row["workload"] for row in several))
     figure, axes = plt.subplots(1, len(workloads), figsize=(10, 4), layout="constrained", squeeze=False)
     for axis, workload in zip(axes[0], workloads, strict=True):
         of_workload = [row for row in rows if row["workload"] == workload]
         ends = {}
         for strategy in STRATEGIES[1:]:
-            ratios = [row["ms"][strategy] / row["ms"]["one device"] for row in of_workload]
-            axis.plot(
-                [row["N"] for row in of_workload], ratios, "o-", color=COLORS[strategy], label=strategy, linewidth=2
-            )
-            ends[strategy] = ratios[-1]
+            found = [row for row in of_workload if strategy in row["ms"]]
+            ratios = [row["ms"][strategy] / row["ms"]["one device"] for row in found]
+            counts = [row["N"] for row in found]
+            axis.plot(counts, ratios, "o-", color=COLORS[strategy], label=strategy, linewidth=2)
+            ends[strategy] = (counts[-1], ratios[-1])
         axis.axhline(1, color=COLORS["one device"], linestyle="--", label="one device")
-        axis.set(title=workload, xlabel="replicas", xticks=[row["N"] for row in of_workload], ylim=(0, None))
+        counts = [row["N"] for row in of_workload]
+        axis.set_xscale("log", base=2)
+        axis.set(title=workload, xlabel="replicas", ylim=(0, None))
+        axis.set_xticks(counts, [str(count) for count in counts])
         axis.margins(x=0.15)
-        for (strategy, value), height in zip(
-            ends.items(), _apart(list(ends.values()), axis.get_ylim()[1] / 16), strict=True
+        values = [value for _, value in ends.values()]
+        for (strategy, (count, value)), height in zip(
+            ends.items(), _apart(values, axis.get_ylim()[1] / 16), strict=True
         ):
-            place = (of_workload[-1]["N"], height)
+            place = (count, height)
             axis.annotate(f"{value:.2f}", place, (8, -4), textcoords="offset points", color=COLORS[strategy])
     axes[0][0].set_ylabel("CPU seconds per step ÷ one device")
     axes[0][0].legend(frameon=False, loc="lower left")
@@ -84,14 +92,19 @@ def buckets(rows: list[dict]) -> plt.Figure:
     return figure
 
 
+def seconds_per_epoch(row: dict) -> float:
+    """The median. The first epoch, in which functions are traced, does not count, unless it is the only one."""
+    return statistics.median(row["seconds"][1:] or row["seconds"])
+
+
 def minigooglenet(rows: list[dict]) -> plt.Figure:
     """Seconds per epoch as bars, and accuracies over the epochs, as lines."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     names = ["one device" if row["strategy"] == "one device" else f"{row['N']} devices" for row in rows]
-    last = [row["seconds"][-1] for row in rows]
-    bars = left.bar(names, last, color=[COLORS[row["strategy"]] for row in rows])
-    left.bar_label(bars, [f"{seconds:.1f}" for seconds in last], padding=2)
-    left.set(title="seconds of the last epoch", yticks=[], ylim=(0, 1.15 * max(last)))
+    seconds = [seconds_per_epoch(row) for row in rows]
+    bars = left.bar(names, seconds, color=[COLORS[row["strategy"]] for row in rows])
+    left.bar_label(bars, [f"{each:.1f}" for each in seconds], padding=2)
+    left.set(title="seconds per epoch", yticks=[], ylim=(0, 1.15 * max(seconds)))
     left.spines["left"].set_visible(False)
     for row, name in zip(rows, names, strict=True):
         for (rows_of, accuracies), line in zip(row["accuracy"].items(), ("o-", "o:"), strict=True):

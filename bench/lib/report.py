@@ -23,13 +23,16 @@ import tensorflow as tf
 
 from bench.lib import plots, targets
 from bench.soak.section import section
+from bench.traffic import null_gpus
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE, MEASURED = RESULTS / "RESULTS.md", RESULTS / "measured.json"
 SOAK = RESULTS / "soak.json"  # what `make soak` found
+NULL_GPUS = RESULTS / "null_gpus.json"  # and what `make null-gpu-check` counted
 BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/speedup": "Wall time on two cores",
     "speed/step_time": "CPU seconds per training step",
+    "speed/jax_data_parallel": "CPU seconds per training step on JAX, with Keras' own DataParallel",
     "speed/overhead": "`fit` on 10 parameters",
     "speed/embedding": "CPU ms per step with large embedding tables",
     "speed/first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
@@ -108,6 +111,7 @@ def page(measured: dict, failures: list[str]) -> list[str]:
     parts += ["## Targets\n", targets.table(rows), ""]
     for name in (name for name in NAMES if rows.get(name)):
         parts += section_of(name, rows[name], measured["environment"][name])
+    parts += [null_gpus.section(json.loads(NULL_GPUS.read_text()))] if NULL_GPUS.exists() else []
     return [*parts, section(json.loads(SOAK.read_text()))] if SOAK.exists() else parts
 
 

@@ -1,11 +1,15 @@
 """What is trained: models, and batches for them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def conv_net() -> keras.Model:
@@ -27,6 +31,13 @@ def xception() -> keras.Model:
     """Xception for 71×71×3 images and 1000 classes: 156 trained weights and 80 moving statistics."""
     inputs = keras.Input((71, 71, 3))
     return keras.applications.Xception(weights=None, input_tensor=inputs, classifier_activation=None)
+
+
+def wide_model() -> keras.Model:
+    """A quarter of each side of two very large matrices, 11,000 → 16,384 → 8,192 (tensorflow/tensorflow#103564)."""
+    sides = [keras.layers.Dense(size // 4, activation="relu") for size in (16_384, 8_192)]
+    dropouts = [keras.layers.Dropout(0.2) for _ in range(2)]
+    return keras.Sequential([keras.Input((11_000 // 4,)), dropouts[0], *sides, dropouts[1], keras.layers.Dense(1)])
 
 
 def tiny_model() -> keras.Model:
@@ -53,6 +64,8 @@ class Workload(NamedTuple):
 
     def batches(self, steps: int | None = None) -> tf.data.Dataset:
         """The same as a dataset that is read from memory."""
+        import tensorflow as tf  # which is not there beside JAX
+
         return tf.data.Dataset.from_tensor_slices(self.arrays(steps)).batch(self.batch_size).cache()
 
     def compiled(self, model: keras.Model, optimizer: Callable[[], keras.Optimizer] | None = None) -> keras.Model:
@@ -67,5 +80,6 @@ WORKLOADS = {
     "conv net": Workload(conv_net, (32, 32, 3), 10, 128, 6),
     "MLP 4×1024": Workload(mlp, (1024,), 10, 256, 12),
     "Xception": Workload(xception, (71, 71, 3), 1000, 16, 3),
+    "wide model": Workload(wide_model, (2750,), None, 256, 3),
     "10 parameters": Workload(tiny_model, (9,), None, 32, 200),
 }

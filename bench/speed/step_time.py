@@ -19,13 +19,18 @@ from bench.lib.subprocess_metrics import in_own_process, in_turn, run_script
 from bench.lib.workloads import WORKLOADS, Workload
 
 ROUNDS = 5
-REPLICAS = (2, 4, 8)
+OF_ALL, OF_OURS = (2, 4, 8), (16, 32)  # replicas: with so many, the others take minutes until their first step
+CASES = [
+    *((workload, n) for workload in ("conv net", "MLP 4×1024") for n in (*OF_ALL, *OF_OURS)),
+    ("wide model", 8),
+]
 
 
 def measure(workload: str, num_replicas: int, rounds: int = ROUNDS) -> dict[str, float]:
     """Median CPU milliseconds per step of each strategy."""
     multigpu.simulate_gpus(num_replicas)
-    return step_times(WORKLOADS[workload], STRATEGIES, rounds, time.process_time)
+    strategies = STRATEGIES[:2] if num_replicas in OF_OURS else STRATEGIES
+    return step_times(WORKLOADS[workload], strategies, rounds, time.process_time)
 
 
 def step_times(
@@ -46,13 +51,12 @@ def step_times(
 
 
 def rows() -> Iterator[dict]:
-    for workload in ("conv net", "MLP 4×1024"):
-        for num_replicas in REPLICAS:
-            yield {
-                "workload": workload,
-                "N": num_replicas,
-                "ms": in_own_process(__file__, workload=workload, num_replicas=num_replicas),
-            }
+    for workload, num_replicas in CASES:
+        yield {
+            "workload": workload,
+            "N": num_replicas,
+            "ms": in_own_process(__file__, workload=workload, num_replicas=num_replicas),
+        }
 
 
 def table(rows: list[dict]) -> str:
@@ -61,7 +65,7 @@ def table(rows: list[dict]) -> str:
     lines = []
     for row in rows:
         one = row["ms"]["one device"]
-        ratios = [f"{row['ms'][strategy] / one:.2f}" for strategy in peers]
+        ratios = [f"{row['ms'][strategy] / one:.2f}" if strategy in row["ms"] else "–" for strategy in peers]
         lines.append([row["workload"], row["N"], f"{one:.0f}", *ratios])
     return markdown_table(head, lines)
 
