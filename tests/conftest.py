@@ -28,6 +28,7 @@ if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_d
 tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 tf.config.list_logical_devices()  # starts them: no test can change their number
+gc.set_threshold(100_000, 50, 50)  # a trace makes so many objects that looking for garbage takes a part of its time
 GRADIENTS = ops.gradient_registry._registry
 KNOWN_GRADIENTS = GRADIENTS.keys() | set()
 

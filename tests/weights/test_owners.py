@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from equality import assert_same, assert_same_numbers, mean_squared, random_rows
-from executed_graphs import executed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +14,6 @@ from multigpu.weights.place_locate import locate, num_bytes
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 X, Y = random_rows(20, 6), random_rows(20, 2, seed=1)
-
-OPTIMIZERS = [
-    getattr(keras.optimizers, name)
-    for name in dir(keras.optimizers)
-    if isinstance(getattr(keras.optimizers, name), type)
-    and issubclass(getattr(keras.optimizers, name), keras.optimizers.Optimizer)
-    and name not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer")  # a base, and two that wrap others
-]
 
 
 def wide_net():
@@ -79,24 +70,6 @@ def test_xception_is_balanced_as_far_as_its_largest_weight_allows():
     loads = [total(template.trainable_weights, f"CPU:{i}") for i in range(8)]
     mean, largest = sum(loads) / len(loads), max(map(num_bytes, template.trainable_weights))
     assert max(loads) <= max(1.02 * mean, largest)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda cls: cls.__name__)
-def test_slots_are_beside_their_weights_and_updates_run_there(optimizer):
-    template = wide_net()
-    parallel = multi_gpu_model(template, gpus=DEVICES)
-    parallel.compile(optimizer=optimizer(), loss="mse")
-    run = executed(lambda: parallel.fit(X, Y, batch_size=10, verbose=0))
-    slots = slots_of(parallel.optimizer, template.trainable_weights)
-    for slot, weight in slots:
-        assert locate(slot) == locate(weight), slot.path
-    of_weights = {id(slot) for slot, _ in slots}
-    assert all(locate(v) == "CPU:0" for v in parallel.optimizer.variables if id(v) not in of_weights)
-    assigned = run.devices_of("AssignSubVariableOp", "AssignAddVariableOp", "AssignVariableOp")
-    assert set(DEVICES) <= set(assigned)
-    # The arithmetic of the update, not only the assignment, which TensorFlow places by itself.
-    arithmetic = run.devices_of("Mul", "Sub", "Neg", "Sign")
-    assert min(arithmetic[device] for device in DEVICES) >= 2
 
 
 @pytest.mark.parametrize(
