@@ -5,13 +5,16 @@ loss does not depend gets no gradient at all, so that weight decay leaves it alo
 table that was looked up gets rows: it travels by itself, so that the tape carries these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from multigpu.private_api.gradients import custom_gradient
+
+PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows where that of their result is
 
 
 @dataclass
@@ -43,34 +46,46 @@ class GradientStructure:
 
 
 def weights_with_rows(function: ConcreteFunction, num_weights: int) -> list[int]:
-    """Numbers of the weights whose gradient is rows of a table.
-
-    The function is differentiated in a graph that never runs, unless it looks nothing up. TensorFlow keeps what it
-    makes for that, and takes it for the gradient in a step.
+    """Numbers of the weights whose gradient may be rows: those that the function, or one that it calls, looks up.
 
     Args:
         function: of the weights and other tensors.
         num_weights: how many of its inputs, the first ones, are weights.
     """
-    definition = function.graph.as_graph_def()
-    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
-    if not any("Gather" in node.op for node in nodes):
-        return []
-    found: list[int] = []
+    called = {each.signature.name: _Body(each) for each in function.graph.as_graph_def().library.function}
+    body = _Body(function.function_def)
+    return [number for number in range(num_weights) if body.looks_up(body.inputs[number], called)]
 
-    def differentiate(*inputs: tf.Tensor) -> None:
-        weights = list(inputs[:num_weights])
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([x for x in weights if x.dtype.is_floating])
-            results = [x for x in function(*inputs) if x.dtype.is_floating]
-        gradients = tape.gradient(results, weights)
-        found.extend(number for number, x in enumerate(gradients) if isinstance(x, tf.IndexedSlices))
 
-    specs = [
-        tf.TensorSpec(x.shape, x.dtype) for x in function.inputs[: len(function.inputs) - len(function.captured_inputs)]
-    ]
-    tf.function(differentiate, autograph=False).get_concrete_function(*specs)
-    return found
+class _Body:
+    """What a function does with its inputs."""
+
+    def __init__(self, definition: Any) -> None:
+        self.inputs = [argument.name for argument in definition.signature.input_arg]
+        self._readers: dict[str, list[tuple[Any, int]]] = {}
+        for node in definition.node_def:
+            for position, source in enumerate(node.input):
+                self._readers.setdefault(source.partition(":")[0], []).append((node, position))
+
+    def looks_up(self, name: str, called: Mapping[str, "_Body"]) -> bool:
+        """Whether rows are taken of a tensor, of a copy of it, or of what it is in a function that it is given to."""
+        return any(
+            "Gather" in node.op
+            or (node.op.startswith(PASSED_ON) and self.looks_up(node.name, called))
+            or any(
+                inner.looks_up(inner.inputs[place], called)
+                for inner in (called[f] for f in _functions_of(node) if f in called)
+                for place in (position, position - 1)  # the first input of a branch is what decides
+                if 0 <= place < len(inner.inputs)
+            )
+            for node, position in self._readers.get(name, [])
+        )
+
+
+def _functions_of(node: Any) -> Iterator[str]:
+    """Names of the functions that an op calls."""
+    for value in node.attr.values():
+        yield from (each.name for each in (value.func, *value.list.func) if each.name)
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:
