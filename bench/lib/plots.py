@@ -112,7 +112,7 @@ def minigooglenet(rows: list[dict]) -> plt.Figure:
             right.plot(epochs, accuracies, line, color=COLORS[row["strategy"]], label=label)
     right.set(title=f"accuracy, {rows[0]['data']}", xlabel="epoch", ylim=(0, 1))
     right.xaxis.get_major_locator().set_params(integer=True)
-    right.legend(frameon=False)
+    right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=9)
     return figure
 
 

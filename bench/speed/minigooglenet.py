@@ -30,7 +30,7 @@ from bench.lib import plots
 from bench.lib.markdown_table import markdown_table
 from bench.lib.subprocess_metrics import in_own_process, run_script
 
-REPLICAS, EPOCHS, ROWS = 4, 8, 1024  # what a machine without GPUs does in a few minutes
+REPLICAS, EPOCHS, ROWS = 4, 20, 1024  # what a machine without GPUs does in a few minutes
 PER_DEVICE, RATE = 64, 5e-3
 PUBLISHED = (63.0, 16.0)  # seconds per epoch on one V100 and on four
 
