@@ -92,7 +92,7 @@ gpu-check: $(READY)
 null-gpu-check: $(READY)
 	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
-	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py
+	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py $(WRITE)
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

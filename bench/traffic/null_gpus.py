@@ -1,13 +1,10 @@
 """What a step copies on null GPUs: a CUDA without a GPU, on which TensorFlow places and copies as for N GPUs.
 
-Copies are counted by what stands in for the CUDA driver; values mean nothing. A step is the difference between passes
-of `fit` over 6 batches and over 2, divided by 4. Tiny copies have up to 1,024 bytes: for those from a GPU, the host
-waits. The ring is 2 (N − 1) times the bytes of the weights, the least that all devices together have to send. What a
-GPU sends after its last backward kernel is not hidden behind any work; it is a share of all that it sends. In brackets
-is how much there may be. Status 1 if there is more.
+A step is the difference between passes of `fit` over 6 batches and over 2, divided by 4; what is sent by whom, and
+when, is read from the trace of one step. Status 1 if a figure is more than it may be.
 
 Run `make null-gpu-check NULL_CUDA=FOLDER`, where FOLDER has `build`, which makes that library, and `null_gpu.py`, which
-reads its counts.
+reads its counts. `WRITE=--write` puts the figures where `bench/lib/report.py` finds them.
 """
 
 import sys
@@ -34,9 +31,9 @@ LONG, SHORT = 6, 2  # batches of a pass
 RESULTS = Path(__file__).parents[1] / "results"
 NOTE = """\
 `make null-gpu-check`: TensorFlow placed, cut and ran each step for N GPUs, on a CUDA that has none and counts copies.
-Nothing here is a time. A copy is tiny up to 1,024 bytes: for one from a GPU, the host waits. The ring is the least that
-all GPUs together have to send. What a GPU sends after its last backward kernel is hidden behind no work. In brackets is
-what a figure may be.
+Nothing here is a time. A copy is tiny up to 1,024 bytes: for one from a GPU, the host waits. The ring, 2 (N − 1) times
+the bytes of the weights, is the least that all GPUs together have to send. What a GPU sends after its last backward
+kernel is hidden behind no work. In brackets is what a figure may be.
 """
 layers = keras.layers
 

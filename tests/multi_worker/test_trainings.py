@@ -16,7 +16,7 @@ from multigpu.cluster import schedulers
 
 @pytest.mark.parametrize(
     ("names", "processes", "devices"),
-    [(TRAININGS, 2, 2), ([*TRAININGS][::4], 4, 1), (OPTIMIZERS, 2, 1)],
+    [(TRAININGS, 2, 2), ([*TRAININGS][::3], 4, 1), (OPTIMIZERS, 2, 1)],
     ids=["trainings-2-2", "trainings-4-1", "optimizers-2-1"],
 )
 def test_trainings_are_those_of_one_device(names, processes, devices):

@@ -334,8 +334,11 @@ def own_compile_arguments(kind, **kwargs):
 OWN_STEPS = [OwnTrainStep, OwnLoss, OwnTestStep, OwnPredictStep, OwnMetrics, OwnCompile]
 
 
-@pytest.mark.parametrize(("run_eagerly", "gpus"), [(False, 8), (True, 3)], ids=["traced on 8", "eager on 3"])
-@pytest.mark.parametrize("kind", OWN_STEPS)
+# of steps, counts and ways of running, each pair
+PAIRS = [(kind, eager, [3, 8][(at + eager) % 2]) for at, kind in enumerate(OWN_STEPS) for eager in (False, True)]
+
+
+@pytest.mark.parametrize(("kind", "run_eagerly", "gpus"), PAIRS)
 def test_a_step_of_the_templates_own_is_honoured(kind, run_eagerly, gpus):
     twins = make_twins(lambda: built(kind), gpus)
     numbers = []

@@ -3,13 +3,14 @@
 The CPU that merges is apart from the devices of the replicas, so that host and GPU are told apart.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import pytest
 from executed_graphs import executed
-from gpu_kernels import edges, gpu_kernel, joins_buckets, nodes_of, shown, waits_for_host
+from gpu_kernels import ancestors, edges, gpu_kernel, joins_buckets, nodes_of, shown, waits_for_host
 from keras import layers
 
 from multigpu import multi_gpu_model
@@ -77,7 +78,6 @@ TRAININGS = {
 
 
 ONLY_ON_CPUS = ["_UnaryOpsComposition"]  # TensorFlow makes it of several ops, which GPUs have, where it is on a CPU
-INPUT_CAST = "/Cast"  # a functional model casts whole numbers that it is given, as on one device
 
 
 class Ran(NamedTuple):
@@ -85,11 +85,13 @@ class Ran(NamedTuple):
 
     nodes: list[list[Any]]  # of each graph and device
     of_keras: list[str]  # names of layers and of the optimizer, in whose scopes their own ops are
+    template: str
 
     def is_ours(self, node: Any) -> bool:
-        """Whether neither a layer made it, nor the gradient of one, nor the optimizer."""
+        """Whether neither a layer made it, nor the gradient of one, nor the optimizer, nor a model of its inputs."""
         scopes = node.name.split("/")[:-1]
-        return not any(scope.startswith(tuple(self.of_keras)) for scope in scopes)
+        casts_inputs = re.search(rf"PartitionedCall(_\d+)?/{self.template}(_\d+)*/Cast$", node.name)
+        return not (casts_inputs or any(scope.startswith(tuple(self.of_keras)) for scope in scopes))
 
 
 @pytest.fixture(params=TRAININGS, scope="module")
@@ -109,7 +111,7 @@ def ran(request: pytest.FixtureRequest) -> Ran:
     finally:
         keras.config.set_dtype_policy("float32")
     nodes = [nodes_of(graph, [device]) for graph in run.parts for device in DEVICES]
-    return Ran(nodes, [*(layer.name for layer in parallel.layers), parallel.optimizer.name])
+    return Ran(nodes, [*(layer.name for layer in parallel.layers), parallel.optimizer.name], parallel.template.name)
 
 
 def test_gpus_have_kernels_for_what_replicas_run(ran):
@@ -120,9 +122,46 @@ def test_gpus_have_kernels_for_what_replicas_run(ran):
 
 def test_the_host_waits_for_nothing_of_ours(ran):
     waits = [edge for nodes in ran.nodes for edge in edges(nodes) if waits_for_host(edge)]
-    ours = [edge for edge in waits if ran.is_ours(edge.source) and not edge.source.name.endswith(INPUT_CAST)]
+    ours = [edge for edge in waits if ran.is_ours(edge.source)]
     assert not {f"{shown(edge.source)} → {edge.argument} of {shown(edge.target)}" for edge in ours}
 
 
 def test_no_op_holds_a_gradient_back_until_another_one_is_there(ran):
     assert not {name for nodes in ran.nodes for name in joins_buckets(nodes, DEVICES)}
+
+
+def test_layers_wait_for_their_own_weights_and_gradients_for_those_of_later_layers_alone():
+    width = 600  # 1.4 MB of weights for each layer: a bucket
+    stack = [layers.Dense(width, name=f"layer_{number}") for number in range(4)]
+    template = keras.Sequential([keras.Input((width,)), *stack])
+    parallel = multi_gpu_model(template, gpus=DEVICES)
+    parallel.compile("sgd", "mse")
+    x = np.ones((9, width), "float32")
+    run = executed(lambda: parallel.fit(x, x, batch_size=9, verbose=0))
+    nodes = max((nodes_of(graph, [DEVICES[1]]) for graph in run.parts), key=len)
+    before = {node.name: ancestors(node, nodes) for node in nodes}
+    received = [len([n for n in before[forward] if n.op in ("_Recv", "_HostRecv")]) for forward in _forward(nodes)]
+    assert len(received) == 4
+    assert received == sorted(received)
+    assert received[0] <= 2 < received[-1]  # the first one for its rows and its own weights, if another device has them
+    gradients = [
+        _layers_of(before[node.name]) for node in nodes if node.op == "_Send" and _layers_of(before[node.name])
+    ]
+    assert {3} in gradients
+    assert {2, 3} in gradients
+
+
+def _forward(nodes: list[Any]) -> list[str]:
+    """The product of each layer, in the order of the layers."""
+    found = {
+        match[1]: node.name
+        for node in nodes
+        if "MatMul" in node.op and "gradients/" not in node.name and (match := re.search(r"/layer_(\d)", node.name))
+    }
+    return [found[number] for number in sorted(found)]
+
+
+def _layers_of(nodes: list[Any]) -> set[int]:
+    """Of which layers there are gradients among these."""
+    named = (re.search(r"gradients/.*/layer_(\d).*/MatMul", node.name) for node in nodes if "MatMul" in node.op)
+    return {int(match[1]) for match in named if match}

@@ -94,3 +94,14 @@ def joins_buckets(nodes: list[Any], devices: list[str]) -> list[str]:
 def _goes_to_owner(reader: Any, devices: list[str]) -> bool:
     receiver = reader.attr["recv_device"].s.decode().rsplit("device:", 1)[-1]
     return reader.op == "AddN" or (reader.op == "_Send" and receiver in devices)
+
+
+def ancestors(node: Any, nodes: list[Any]) -> list[Any]:
+    """What has to run on its device before an op."""
+    by_name, found, pending = {other.name: other for other in nodes}, {}, list(node.input)
+    while pending:
+        name = pending.pop().lstrip("^").partition(":")[0]
+        if name in by_name and name not in found:
+            found[name] = by_name[name]
+            pending += by_name[name].input
+    return list(found.values())

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -81,7 +81,7 @@ class Backward:
             return []
 
         @custom_gradient
-        def first_order(*given: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def first_order(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
             # of this graph: a function around may be differentiated too
             arguments = [tf.identity(x) for x in given[: len(given) - len(tables)]]
             again = functools.partial(self._second_order, used, arguments, parts)

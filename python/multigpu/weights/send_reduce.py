@@ -1,7 +1,7 @@
 """send and reduce: weights from their owner to every replica, and gradients back. The gradient of send is reduce."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -92,7 +92,7 @@ class _Fan(NamedTuple):
 
         # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
         @custom_gradient
-        def leave():  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def leave() -> tuple[list[tf.Tensor], Callable[..., Any]]:
             sent = {number: tf.cast(read(variables[number]), self.bucket.types.sent) for number in self.bucket.members}
             buffer = pack(sent, self.bucket)
 
