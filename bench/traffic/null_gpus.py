@@ -25,7 +25,7 @@ import tensorflow as tf
 import multigpu
 from bench.lib.markdown_table import markdown_table
 from bench.lib.workloads import Workload, mlp, wide_model, xception
-from bench.traffic.null_trace import last_piece, sent_in
+from bench.traffic.null_trace import inputs_ahead, last_piece, sent_in
 
 LONG, SHORT = 6, 2  # batches of a pass
 RESULTS = Path(__file__).parents[1] / "results"
@@ -80,6 +80,7 @@ FIGURES = {
     "bytes ÷ ring": "bytes ÷ ring",
     "most ÷ mean": "most loaded GPU ÷ mean",
     "sent late": "sent after the last backward kernel",
+    "inputs ahead": "inputs that come before the last kernel of the step before",
 }
 
 
@@ -100,11 +101,13 @@ def measured(case: Case) -> dict[str, float]:
         model.fit(batches[steps], verbose=0, shuffle=False)
         return null_gpu.copies()
 
+    trace = Path(os.environ["NULL_CUDA_TRACE"])
     counted(SHORT)  # traces
     long, short = counted(LONG), counted(SHORT)
+    ahead = inputs_ahead(last_piece(trace), LONG)
     counted(1)
     null_gpu.reset()
-    sent = sent_in(last_piece(Path(os.environ["NULL_CUDA_TRACE"])))
+    sent = sent_in(last_piece(trace))
     per_step = lambda a, b: {key: (a[key] - b[key]) / (LONG - SHORT) for key in a}  # noqa: E731
     times, sizes = (per_step(a, b) for a, b in zip(long, short, strict=True))
     total = sum(v.value.shape.num_elements() * v.value.dtype.size for v in template.trainable_variables)
@@ -112,6 +115,7 @@ def measured(case: Case) -> dict[str, float]:
         **{f"{size} {way}": times.get((size, way), 0) for size in ("tiny", "large") for way in ("D2H", "H2D", "D2D")},
         "most ÷ mean": sent.most_to_mean,
         "sent late": sent.late_share,
+        "inputs ahead": ahead,
         "bytes ÷ ring": sizes.get(("large", "D2D"), 0) / max(1, 2 * (case.gpus - 1) * total),
     }
 

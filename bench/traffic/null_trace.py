@@ -46,3 +46,24 @@ def sent_in(lines: Iterable[str]) -> Sent:
                 sent[sender] += int(size)
                 late[sender] += int(size)
     return Sent(sent, late)
+
+
+def inputs_ahead(lines: Iterable[str], steps: int) -> float:
+    """Of the large copies from the host, those that came before the last kernel of the step before.
+
+    Left out are those of the first step, which has none before it.
+    """
+    copies, kernels = {}, Counter()
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        gpu = rest.partition(" ")[0]
+        if kind == "kernel" and any(word in rest for word in LEARNING):
+            kernels[gpu] += 1
+        elif kind == "copy" and gpu.startswith("H>"):
+            copies.setdefault(gpu.removeprefix("H>"), []).append(kernels[gpu.removeprefix("H>")])
+    ahead = []
+    for gpu, run_before in copies.items():
+        per_step = len(run_before) // steps
+        for number, run in enumerate(run_before[per_step:], per_step):
+            ahead.append(run < number // per_step * kernels[gpu] // steps)
+    return sum(ahead) / len(ahead)

@@ -71,8 +71,9 @@ def test_what_is_estimated_is_what_is_there_after_a_step(make_optimizer, cpu_rel
         assert row.rows == (seen[row.device].rows or 0)
         assert row.received == seen[row.device].received + row.rows * batch[0]
         assert row.sent == seen[row.device].sent + row.rows * batch[1]
-        sizes = (row.weights, row.optimizer, row.copies, row.gradients, row.activations)
+        sizes = (row.weights, row.optimizer, row.copies, row.gradients, row.activations, row.inputs)
         assert row.total == sum(sizes)
+        assert row.inputs == row.rows * batch[0]
 
 
 def test_a_compiled_model_brings_its_own_optimizer():
@@ -124,12 +125,12 @@ def test_it_prints_as_a_table():
     text = str(estimate(keras.Sequential([keras.Input((1000,)), layers.Dense(1000)]), 2, 5, "sgd"))
     assert text.splitlines() == [
         "1,001,000 parameters: 4.00 MB of weights, 0.00 MB of optimizer",
-        "device  rows  parameters    weights  optimizer     copies  gradients  activations     total  in per step  "
-        "out per step",
-        " CPU:0     3   1,000,000    4.00 MB    0.00 MB  0.0040 MB    8.00 MB     0.024 MB  12.03 MB      4.02 MB  "
-        "     4.02 MB",
-        " CPU:1     2       1,000  0.0040 MB    0.00 MB    4.00 MB    4.01 MB     0.016 MB   8.03 MB      4.01 MB  "
-        "     4.01 MB",
+        "device  rows  parameters    weights  optimizer     copies  gradients  activations     inputs     total  "
+        "in per step  out per step",
+        " CPU:0     3   1,000,000    4.00 MB    0.00 MB  0.0040 MB    8.00 MB     0.024 MB   0.012 MB  12.04 MB  "
+        "    4.02 MB       4.02 MB",
+        " CPU:1     2       1,000  0.0040 MB    0.00 MB    4.00 MB    4.01 MB     0.016 MB  0.0080 MB   8.04 MB  "
+        "    4.01 MB       4.01 MB",
     ]
 
 

@@ -10,6 +10,7 @@ from multigpu.cluster.config import Cluster
 from multigpu.devices.logical import MOST_DEVICES, short_name, stand_in
 
 MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
+OWN_MEMORY = ("GPU",)  # types of devices to which rows have to be copied
 
 TOO_FEW = (
     "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= {least}`. Received: "
@@ -55,6 +56,12 @@ class Plan:
         """Rows of a batch that each replica gets: sizes differ by at most one."""
         share, rest = divmod(batch_size, len(self.devices))
         return tuple(share + (replica < rest) for replica in range(len(self.devices)))
+
+    @property
+    def sends_ahead(self) -> bool:
+        """Whether rows of the next batch are sent to the devices while a step lasts. Several workers do not."""
+        copied = any(device.startswith(OWN_MEMORY) for device in self.devices)
+        return copied and len(self.devices) > 1 and self.cluster is None
 
     def __str__(self) -> str:
         weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"

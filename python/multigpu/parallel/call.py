@@ -32,11 +32,13 @@ class DataParallelCall:
     Attributes:
         types: the types in which weights travel, by their ids, as found when they were last sent.
         step: the step of Keras' loop in which the call is made, if any.
+        slices: of inputs that have been sent ahead, by the ids of the inputs.
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
+        self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
         self._checked: set[tuple] = set()  # kinds of calls that were made op by op
         self._model = f"model {next(_models)}"
@@ -79,7 +81,7 @@ class DataParallelCall:
         with self.layer_named():
             if new and (len(self._plan.devices) > 1 or self._plan.cluster):
                 check_by_trace(parts, batch, self._plan)
-            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch))
+            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices)
         self._checked |= new
         self.types = merged.types
         self._refuse_new_variables(known)

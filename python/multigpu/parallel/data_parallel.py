@@ -30,7 +30,14 @@ class Merged(NamedTuple):
     types: dict[int, Types]  # by id of the weight
 
 
-def data_parallel(parts: TemplateParts, batch: CallArguments, plan: Plan, eager: bool, workers: OneWorker) -> Merged:
+def data_parallel(
+    parts: TemplateParts,
+    batch: CallArguments,
+    plan: Plan,
+    eager: bool,
+    workers: OneWorker,
+    sent_ahead: Mapping[int, list[tf.Tensor]],
+) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
     Args:
@@ -39,8 +46,9 @@ def data_parallel(parts: TemplateParts, batch: CallArguments, plan: Plan, eager:
         plan: where to work.
         eager: whether to run the template op by op instead of tracing it.
         workers: the machines that run their own batches at the same time.
+        sent_ahead: slices of inputs that are on the devices already, by the ids of the inputs.
     """
-    steps = _Steps(parts, batch, plan, workers)
+    steps = _Steps(parts, batch, plan, workers, sent_ahead)
     slices = steps.split()
     inputs = steps.send_inputs(slices)
     replica, function = steps.make_replica(inputs[0], eager)
@@ -68,6 +76,7 @@ class _Steps:
     batch: CallArguments
     plan: Plan
     workers: OneWorker
+    sent_ahead: Mapping[int, list[tf.Tensor]]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
 
@@ -75,7 +84,8 @@ class _Steps:
         """The batch in slices."""
         with tf.device("CPU:0"):
             rows = share_rows(count_rows(self.batch.tensors), len(self.plan.devices))
-            return Slices(list(zip(*(split(x, rows) for x in self.batch.tensors), strict=True)), rows)
+            slices = [self.sent_ahead.get(id(x)) or split(x, rows) for x in self.batch.tensors]
+            return Slices(list(zip(*slices, strict=True)), rows)
 
     def send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
         """What each replica takes besides weights: values of the state, its slice, its rows, its number."""

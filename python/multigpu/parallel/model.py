@@ -9,9 +9,11 @@ import keras
 
 from multigpu.arguments import check_whole_number
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.batches.prefetch import SlicedBatch
 from multigpu.devices.plan import MOST_ROWS, Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.parallel.input_prefetch import InputPrefetch
 from multigpu.parallel.optimizer_scalars import scalars_read_once
 from multigpu.parallel.overrides import Own, OwnProperty, Shared
 from multigpu.parallel.redirected_template import own_step, redirected_template
@@ -20,6 +22,7 @@ from multigpu.parallel.template_answers import TemplateAnswers
 from multigpu.parallel.verb_errors import guarded
 from multigpu.private_api.hooks import AddsNoMask
 from multigpu.private_api.layers import compile_arguments, show_input
+from multigpu.private_api.replaced import replaced
 from multigpu.saving.template_facade import TemplateFacade, is_part
 from multigpu.weights.optimizer_slots import build_slots
 from multigpu.weights.overview import Overview, overview
@@ -166,6 +169,12 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         """What is called in place of one of Keras' functions of steps."""
         return on_host(function)
 
+    @property
+    def distribute_strategy(self) -> InputPrefetch:
+        """TensorFlow's default strategy, but that Keras' loop gets batches whose slices are on the devices."""
+        one_by_one = self.steps_per_execution == 1 and not self.run_eagerly
+        return InputPrefetch(super().distribute_strategy, self.plan, one_by_one)
+
     @guarded
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -202,6 +211,9 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
 
     def _step(self, step: str, data: Any) -> Any:
         device = self.plan.merge_device
+        if isinstance(data, SlicedBatch):
+            with replaced(self._spread, "slices", data.by_input()):
+                return self._step(step, data.batch)
         with colocate_ops(device), eager_variables("CPU:0"), scalars_read_once(getattr(self, "optimizer", None)):
             return self._make_step(step, data)
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.arguments import check_whole_number
+from multigpu.batches.prefetch import ON_HOST
 from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
@@ -45,6 +46,8 @@ def estimate(
       what libraries need to work in, such as cuDNN's workspaces, what is in loops of recurrent layers, and what XLA
       saves.
       Axes of open length count as 128.
+    * inputs: rows of the next batch, which several GPUs get ahead of time. Counted, as far as the template tells
+      shapes; also for a CPU device, which stands for a GPU and needs none of it.
     * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
       embedding tables depend on the data and are left out.
     * TensorFlow's own share of a GPU, some hundred MB, is left out.
@@ -108,6 +111,7 @@ def _row(
         "copies": others,
         "gradients": given + reduced,
         "activations": activations[rows] if replica else 0,
+        "inputs": rows * _row_bytes(template, "inputs", ON_HOST) if len(plan.devices) > 1 else 0,
     }
     return DeviceEstimate(
         device=device,
@@ -125,10 +129,10 @@ def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
     return make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
 
 
-def _row_bytes(template: keras.Model, side: str) -> int:
+def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("string",)) -> int:
     """Bytes of one row of all inputs or outputs, as far as a template tells. An axis of open length counts as 128."""
     tensors = keras.tree.flatten(getattr(template, side, None) or [])
-    known = [x for x in tensors if x.dtype != "string"]
+    known = [x for x in tensors if x.dtype not in without]
     return sum(
         tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
     )

@@ -18,6 +18,7 @@ class DeviceEstimate:
         copies: copies of the other devices' weights, which the replica needs while a step lasts.
         gradients: of all weights, as the replica gives them, and the sum of those of its own.
         activations: what the replica needs at most at once beside that; None where it cannot be traced.
+        inputs: rows of the next batch, which several GPUs get ahead of time.
         total: all of that together, without what is None.
         received: bytes that arrive in a step: weights, gradients and rows.
         sent: bytes that leave in a step: weights, gradients and outputs.
@@ -31,12 +32,13 @@ class DeviceEstimate:
     copies: int
     gradients: int
     activations: int | None
+    inputs: int
     total: int
     received: int
     sent: int
 
 
-SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "total", "received", "sent")
+SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "inputs", "total", "received", "sent")
 
 
 class Estimate(Table[DeviceEstimate]):

@@ -1,0 +1,154 @@
+"""Batches with their slices: those of the next batch are on their devices while a step still works on this one."""
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.batches.device_iterator import iterators_on
+from multigpu.batches.split_merge import share_rows, take_rows
+
+ON_HOST = ("int32", "string")  # what TensorFlow's functions take on the CPU: it would come back first
+
+
+class SlicedBatch(NamedTuple):
+    """A batch on the CPU, and slices of its inputs, each on the device of its replica.
+
+    Attributes:
+        batch: what Keras' loop gives to a step.
+        slices: for each device, a slice of each input that is sent ahead.
+    """
+
+    batch: Any
+    slices: tuple[tuple[tf.Tensor, ...], ...]
+
+    def by_input(self) -> dict[int, list[tf.Tensor]]:
+        """The slices of an input, by its id."""
+        leaves = tf.nest.flatten(self.batch)
+        inputs = [leaves[position] for position in sent_ahead(self.batch)]
+        return {id(x): list(slices) for x, slices in zip(inputs, zip(*self.slices, strict=True), strict=True)}
+
+
+class SlicedBatches:
+    """A dataset of batches as Keras' loop iterates over it, to which slices are added."""
+
+    def __init__(self, batches: tf.data.Dataset, devices: tuple[str, ...]) -> None:
+        self._spec = SlicedIteratorSpec(batches.element_spec, devices)
+        whole = type(batches.element_spec) is tuple
+        self._elements = batches.flat_map(lambda *batch: _in_turn(batch if whole else batch[0], len(devices)))
+
+    def __iter__(self) -> "SlicedIterator":
+        spec = self._spec
+        iterators = iterators_on(("CPU:0", *spec.devices), self._elements, spec.sent, spec.types)
+        return SlicedIterator(iterators, spec)
+
+
+def can_be_sent(spec: Any) -> bool:
+    """Whether there is something to send ahead in batches of this type, and all in them are dense tensors with rows."""
+    leaves = tf.nest.flatten(spec)
+    dense = all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank and leaf.dtype != tf.string for leaf in leaves)
+    return dense and len(sent_ahead(spec)) > 0
+
+
+def sent_ahead(batch: Any) -> tuple[int, ...]:
+    """Which inputs are sent ahead, as positions among all tensors of a batch."""
+    inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    return tuple(position for position, leaf in enumerate(tf.nest.flatten(inputs)) if leaf.dtype.name not in ON_HOST)
+
+
+def _in_turn(batch: Any, num_replicas: int) -> tf.data.Dataset:
+    """Flat tuples of one type: the whole batch, then the slices of each replica."""
+    leaves, sent = tf.nest.flatten(batch), sent_ahead(batch)
+
+    def element(turn: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(_part(x, turn, num_replicas, position in sent) for position, x in enumerate(leaves))
+
+    return tf.data.Dataset.range(num_replicas + 1).map(element)
+
+
+def _part(x: tf.Tensor, turn: tf.Tensor, num_replicas: int, is_sent: bool) -> tf.Tensor:
+    """All rows in turn 0, then those of each replica, or none of what is not sent."""
+    rows = tf.shape(x)[0]
+    shares = share_rows(rows, num_replicas)
+    begins = tf.stack([0, *(share.begin for share in shares)])
+    sizes = tf.stack([rows, *(share.size if is_sent else 0 for share in shares)])
+    return take_rows(x, begins[turn], sizes[turn])
+
+
+class SlicedIterator(tf.data.Iterator):
+    """What Keras' loop takes batches from: an iterator on the CPU and one on each device, all at the same batch."""
+
+    def __init__(self, iterators: list[tf.data.Iterator], spec: "SlicedIteratorSpec") -> None:
+        self.iterators = iterators
+        self._spec = spec
+
+    def get_next(self) -> SlicedBatch:
+        """The next batch; `tf.errors.OutOfRangeError` where there is none."""
+        elements = []
+        for device, iterator in zip(("CPU:0", *self._spec.devices), self.iterators, strict=True):
+            with tf.device(device):
+                elements.append(iterator.get_next())
+        return SlicedBatch(tf.nest.pack_sequence_as(self._spec.batch, elements[0]), tuple(elements[1:]))
+
+    def get_next_as_optional(self) -> tf.experimental.Optional:
+        """For several steps at once, which take batches without slices."""
+        raise NotImplementedError("Expected one step per execution. Received a step that asks whether there is more.")
+
+    def __iter__(self) -> "SlicedIterator":
+        return self
+
+    def __next__(self) -> SlicedBatch:
+        try:
+            return self.get_next()
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+
+    @property
+    def element_spec(self) -> SlicedBatch:
+        """The type of what `get_next()` gives."""
+        return SlicedBatch(self._spec.batch, self._spec.types[1:])
+
+    @property
+    def _type_spec(self) -> "SlicedIteratorSpec":
+        return self._spec
+
+
+class SlicedIteratorSpec(tf.TypeSpec):
+    """The type of an iterator, by which TensorFlow knows whether a traced step fits it.
+
+    Attributes:
+        batch: the type of a batch, as its dataset has it.
+        devices: the devices of the replicas.
+        sent: which tensors of a batch go to the CPU, all, and to each of the devices.
+        types: the types of those; with a number of rows where all batches have the same.
+    """
+
+    value_type = SlicedIterator
+
+    def __init__(self, batch: Any, devices: tuple[str, ...]) -> None:
+        self.batch, self.devices = batch, devices
+        leaves = tf.nest.flatten(batch)
+        ahead = sent_ahead(batch)
+        self.sent = (tuple(range(len(leaves))), *(ahead for _ in devices))
+        slices = [[_of_slice(leaves[n], replica, len(devices)) for n in ahead] for replica in range(len(devices))]
+        self.types = (tuple(leaves), *map(tuple, slices))
+
+    def _serialize(self) -> tuple:
+        return self.batch, self.devices
+
+    @property
+    def _component_specs(self) -> list[tf.data.IteratorSpec]:
+        return [tf.data.IteratorSpec(types) for types in self.types]
+
+    def _to_components(self, value: SlicedIterator) -> list[tf.data.Iterator]:
+        return value.iterators
+
+    def _from_components(self, components: list[tf.data.Iterator]) -> SlicedIterator:
+        return SlicedIterator(components, self)
+
+
+def _of_slice(spec: tf.TensorSpec, replica: int, num_replicas: int) -> tf.TensorSpec:
+    """The type of a replica's slice of tensors of a type."""
+    rows = spec.shape[0]
+    size = max((rows - replica + num_replicas - 1) // num_replicas, 1) if rows else None  # as `share_rows` has it
+    return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
