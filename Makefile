@@ -12,7 +12,8 @@ export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 .PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 demo bench soak mutants gpu-check null-gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
-test: lint types r-library $(RPY2_READY)
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types r-library $(RPY2_READY)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target pytest r
 
 # what a developer runs after each edit: the tests with the mark `quick`

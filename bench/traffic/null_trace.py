@@ -48,8 +48,8 @@ def sent_in(lines: Iterable[str]) -> Sent:
     return Sent(sent, late)
 
 
-def inputs_ahead(lines: Iterable[str], steps: int) -> float:
-    """Of the large copies from the host, those that came before the last kernel of the step before.
+def inputs_late(lines: Iterable[str], steps: int) -> float:
+    """Of the large copies from the host, the share that came after the last kernel of the step before.
 
     Left out are those of the first step, which has none before it.
     """
@@ -61,9 +61,9 @@ def inputs_ahead(lines: Iterable[str], steps: int) -> float:
             kernels[gpu] += 1
         elif kind == "copy" and gpu.startswith("H>"):
             copies.setdefault(gpu.removeprefix("H>"), []).append(kernels[gpu.removeprefix("H>")])
-    ahead = []
+    late = []
     for gpu, run_before in copies.items():
         per_step = len(run_before) // steps
         for number, run in enumerate(run_before[per_step:], per_step):
-            ahead.append(run < number // per_step * kernels[gpu] // steps)
-    return sum(ahead) / len(ahead)
+            late.append(run >= number // per_step * kernels[gpu] // steps)
+    return sum(late) / len(late)

@@ -8,23 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_python import python
 from stock_keras import run_without_package
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOADED = "model = keras.models.load_model({path!r}); answer = [type(model).__name__, model.count_params(), {more}]"
 
 
-def run(folder, *words, code=0):
+def run(folder, *words, code=0, anew=False):
     """What a script prints, run from a folder on a machine whose GPUs are hidden."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "multigpu", "run", *map(str, words)]
+    command = [*([sys.executable] if anew else python()), "-m", "multigpu", "run", *map(str, words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == code, done.stderr[-5000:]
     return done.stdout.splitlines()
 
 
 def test_the_example_of_the_documentation_runs_and_saves_a_plain_file(tmp_path):
-    lines = run(tmp_path, "--simulate", 2, SCRIPTS / "xception.py")
+    lines = run(tmp_path, "--simulate", 2, SCRIPTS / "xception.py", anew=True)
     assert any("loss: " in line for line in lines)
     loaded = LOADED.format(path="my_model.h5", more="type(model.optimizer).__name__")
     assert run_without_package(loaded, tmp_path) == ["Functional", 20_881_970, "RMSprop"]

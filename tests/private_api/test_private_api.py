@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 import inspect
 import json
 from pathlib import Path
@@ -38,8 +39,13 @@ def is_private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
+@functools.cache
 def own_names():
     """Private names that the package itself defines."""
+    return {*_defined()}
+
+
+def _defined():
     for node in (node for tree in TREES.values() for node in ast.walk(tree)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
