@@ -49,21 +49,22 @@ def sent_in(lines: Iterable[str]) -> Sent:
 
 
 def inputs_late(lines: Iterable[str], steps: int) -> float:
-    """Of the large copies from the host, the share that came after the last kernel of the step before.
+    """Of the largest copies from the host, the inputs, the share that came after the last kernel of the step before.
 
     Left out are those of the first step, which has none before it.
     """
-    copies, kernels = {}, Counter()
+    copies: dict[tuple[str, int], list[int]] = {}  # how many kernels ran before each
+    kernels: Counter = Counter()
     for line in lines:
         kind, _, rest = line.partition(" ")
         gpu = rest.partition(" ")[0]
         if kind == "kernel" and any(word in rest for word in LEARNING):
             kernels[gpu] += 1
         elif kind == "copy" and gpu.startswith("H>"):
-            copies.setdefault(gpu.removeprefix("H>"), []).append(kernels[gpu.removeprefix("H>")])
+            ends, size = rest.split()
+            copies.setdefault((ends.removeprefix("H>"), int(size)), []).append(kernels[ends.removeprefix("H>")])
     late = []
-    for gpu, run_before in copies.items():
-        per_step = len(run_before) // steps
-        for number, run in enumerate(run_before[per_step:], per_step):
-            late.append(run >= number // per_step * kernels[gpu] // steps)
+    for gpu in {gpu for gpu, _ in copies}:
+        run_before = copies[max(key for key in copies if key[0] == gpu)]
+        late += [run >= step * kernels[gpu] // steps for step, run in enumerate(run_before[1:], 1)]
     return sum(late) / len(late)
