@@ -40,12 +40,13 @@ def _peak(device: str) -> int | None:
 
 
 def table(name: str, rows: int, found: dict[str, list]) -> str:
-    lines = [
-        [name, rows, device, f"{total / 1e6:.0f}", *((f"{peak / 1e6:.0f}", f"{peak / total:.2f}") if peak else "––")]
-        for device, (total, peak) in found.items()
-    ]
+    lines = [[name, rows, device, f"{total / 1e6:.0f}", *_told(peak, total)] for device, (total, peak) in found.items()]
     head = ["training", "rows of a batch", "device", "estimated, MB", "at most in use, MB", "÷ estimated"]
     return markdown_table(head, lines)
+
+
+def _told(peak: int | None, estimated: int) -> tuple[str, str]:
+    return ("–", "–") if peak is None else (f"{peak / 1e6:.0f}", f"{peak / estimated:.2f}")
 
 
 def main(options: argparse.Namespace) -> int:
