@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import keras
@@ -22,34 +23,33 @@ AGAIN = 5
 class Kernel(NamedTuple):
     """What is computed, of what, with the gradient."""
 
-    call: Callable[[tf.Tensor], tf.Tensor]
+    make: Callable[[], Callable[[tf.Tensor], tf.Tensor]]  # when TensorFlow may start
     shape: tuple[int, ...]
     jit_compile: bool = False
 
 
 IMAGES, SEQUENCES, MATRIX = (64, 32, 32, 16), (64, 20, 16), (512, 512)
-NORMALIZATION, RECURRENT = keras.layers.BatchNormalization(), keras.layers.LSTM(32)
 MASK = np.arange(SEQUENCES[1]) < np.arange(1, SEQUENCES[0] + 1)[:, None]  # right-padded, as cuDNN wants it
 KERNELS = {
-    "product of matrices": Kernel(lambda x: x @ x, MATRIX),
-    "convolution": Kernel(keras.layers.Conv2D(32, 3), IMAGES),
-    "BatchNormalization": Kernel(lambda x: NORMALIZATION(x, training=True), IMAGES),
-    "LSTM": Kernel(RECURRENT, SEQUENCES),
-    "LSTM with a mask": Kernel(lambda x: RECURRENT(x, mask=tf.constant(MASK)), SEQUENCES),
-    "product of matrices, by XLA": Kernel(lambda x: tf.tanh(x @ x), MATRIX, jit_compile=True),
+    "product of matrices": Kernel(lambda: lambda x: x @ x, MATRIX),
+    "convolution": Kernel(lambda: keras.layers.Conv2D(32, 3), IMAGES),
+    "BatchNormalization": Kernel(lambda: partial(keras.layers.BatchNormalization(), training=True), IMAGES),
+    "product of matrices, by XLA": Kernel(lambda: lambda x: tf.tanh(x @ x), MATRIX, jit_compile=True),
+    "LSTM": Kernel(lambda: keras.layers.LSTM(32), SEQUENCES),
+    "LSTM with a mask": Kernel(lambda: partial(keras.layers.LSTM(32), mask=tf.constant(MASK)), SEQUENCES),
 }
 
 
 def gradient_of(kernel: Kernel) -> Callable[[], np.ndarray]:
     """A traced function with the pass forward and backward, whose numbers are waited for."""
-    x = tf.ones(kernel.shape)
-    kernel.call(x)  # a layer makes its weights outside of the trace
+    x, call = tf.ones(kernel.shape), kernel.make()
+    call(x)  # a layer makes its weights outside of the trace
 
     @tf.function(jit_compile=kernel.jit_compile)
     def gradient() -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.reduce_mean(kernel.call(x))
+            y = tf.reduce_mean(call(x))
         return tape.gradient(y, x)
 
     return lambda: gradient().numpy()

@@ -1,8 +1,9 @@
 """Where the ops of five trainings ran, and what a step copied, beside what was expected: the counts of null GPUs.
 
 Copies are counted twice: as TensorFlow cut its graphs, which says what is sent between two devices, and as CUPTI saw
-them on the GPU, where the difference between two passes of `fit` is a step. Null GPUs count as CUPTI does. Between
-parts of one GPU, CUPTI cannot tell a copy to another part from one within a part.
+them on the GPU, where the difference between two passes of `fit` is a step. Null GPUs count as CUPTI does; between GPUs
+the graphs have as many. To and from the host they have more: what a GPU's op reads in the host's memory is not copied.
+Between parts of one GPU, CUPTI cannot tell a copy to another part from one within a part.
 """
 
 import sys
@@ -13,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 import argparse
 import json
 import tempfile
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import keras
@@ -36,13 +38,7 @@ NAMES = [
     "Xception, N = 8",
 ]
 REPLICA_OPS = ("Conv2D", "MatMul")  # forward, and with their gradients' names backward
-KINDS = {
-    "tiny copies from GPUs": ("tiny", "D2H"),
-    "tiny copies to GPUs": ("tiny", "H2D"),
-    "large copies from GPUs": ("large", "D2H"),
-    "large copies to GPUs": ("large", "H2D"),
-    "large copies between GPUs": ("large", "D2D"),
-}
+WAYS = {"D2D": "between GPUs", "D2H": "from GPUs to the host", "H2D": "from the host to GPUs"}
 
 
 def measure(name: str, memory: int) -> dict:
@@ -60,14 +56,17 @@ def measure(name: str, memory: int) -> dict:
     return {
         "devices": {device: _of_device(run, device) for device in devices},
         "elsewhere": _elsewhere(run, devices),
-        "sends": _between(run, devices),
+        "sends": {way: _sends(run, devices)[way] for way in WAYS},
         "copies": _per_step(model, batches) if tf.config.list_physical_devices("GPU") else {},
     }
 
 
-def _between(run: "Executed", devices: list[str]) -> int:
-    """Tensors that one of the devices sent to another."""
-    return sum(times for ends, times in run.transfers.items() if len(set(ends)) == 2 and set(ends) <= set(devices))
+def _sends(run: "Executed", devices: list[str]) -> Counter:
+    """Tensors that one device sends to another in the graphs of a step, by way."""
+    found: Counter = Counter()
+    for (start, end), times in run.transfers.items():
+        found["2".join("D" if device in devices else "H" for device in (start, end))] += times * (start != end)
+    return found
 
 
 def _of_device(run: "Executed", device: str) -> dict[str, int]:
@@ -94,9 +93,7 @@ def _per_step(model: keras.Model, batches: dict[int, tf.data.Dataset]) -> dict[s
 
     seen(SHORT)  # which starts CUPTI
     long, short = seen(LONG), seen(SHORT)
-    if not long.times:
-        return {}
-    return {name: (long.times[key] - short.times[key]) / (LONG - SHORT) for name, key in KINDS.items()}
+    return {" ".join(key): (times - short.times[key]) / (LONG - SHORT) for key, times in long.times.items()}
 
 
 def tables(name: str, found: dict) -> str:
@@ -105,12 +102,17 @@ def tables(name: str, found: dict) -> str:
     devices = [[device, *counts.values()] for device, counts in found["devices"].items()]
     expected = json.loads((RESULTS / "null_gpus.json").read_text())[name]
     rows = [
-        [kind, f"{expected[' '.join(key)]:g}", f"{found['copies'][kind]:g}" if found["copies"] else "–"]
-        for kind, key in KINDS.items()
+        [copies, _sizes(expected, way), f"{found['sends'][way]:g}", _sizes(found["copies"], way)]
+        for way, copies in WAYS.items()
     ]
-    between = f"Tensors sent between devices of replicas in the graphs of a step: {found['sends']}."
-    copies = markdown_table(["per step", "expected, of null GPUs", "here, by CUPTI"], rows)
-    return "\n\n".join([markdown_table(head, devices), between, copies])
+    of_null, of_cupti = (f"{counted}: tiny + large" for counted in ("expected, of null GPUs", "here, by CUPTI"))
+    copies = markdown_table(["copies of a step", of_null, "here, in the graphs", of_cupti], rows)
+    return f"{markdown_table(head, devices)}\n\n{copies}"
+
+
+def _sizes(copies: dict[str, float], way: str) -> str:
+    """Tiny and large copies, where they were counted."""
+    return " + ".join(f"{copies.get(f'{size} {way}', 0):g}" for size in ("tiny", "large")) if copies else "–"
 
 
 def is_even(found: dict) -> bool:
