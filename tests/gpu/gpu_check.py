@@ -103,7 +103,9 @@ def main() -> int:
     if options.simulate:
         print("SIMULATED on CPU devices: this says nothing about GPUs.")
     else:
-        print(f"What CUDA compiles is kept in {os.environ.get('CUDA_CACHE_PATH', CACHE['CUDA_CACHE_PATH'])}.")
+        cache = Path(os.environ.get("CUDA_CACHE_PATH", CACHE["CUDA_CACHE_PATH"]))
+        cache.mkdir(parents=True, exist_ok=True)
+        print(f"What CUDA compiles for these GPUs is kept in {cache}, so that the next check need not wait for it.")
     told = {"replicas": options.replicas, "memory": options.memory, "folder": options.folder}
     more = [word for name, value in told.items() if value for word in (f"--{name}", str(value))]
     ends = check(options, [*more, *(["--simulate"] if options.simulate else [])], num_gpus)
