@@ -88,7 +88,7 @@ mutants: $(PLOTS_READY) r-library
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
 
-# what a step copies and XLA compiles, counted by a CUDA without a GPU, which NULL_CUDA/build makes: for a machine with g++
+# what a step copies and XLA compiles, counted by a CUDA without a GPU, which NULL_CUDA/build makes with g++
 null-gpu-check: $(READY)
 	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
