@@ -89,11 +89,13 @@ mutants: $(PLOTS_READY) r-library
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
 
-# what a step copies, counted by a CUDA without a GPU, which NULL_CUDA/build makes: for a machine with g++
+# what a step copies and XLA compiles, counted by a CUDA without a GPU, which NULL_CUDA/build makes with g++
 null-gpu-check: $(READY)
 	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
 	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py $(WRITE)
+	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus NULL_CUDA_DEVICES=8 TF_FORCE_GPU_ALLOW_GROWTH=true \
+	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/speed/xla_programs.py --count
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

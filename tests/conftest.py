@@ -1,7 +1,7 @@
 """Eight devices for every test, set up before TensorFlow starts: logical CPU devices, which every machine has.
 
 With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests that name no device by itself
-(`tests/gpu/gpu_check.py` lists them).
+(`tests/gpu/exactness.py` lists them). `MULTIGPU_XLA=on` or `off` says how twins are compiled (`support/equality.py`).
 """
 
 import gc

@@ -36,6 +36,7 @@ BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/overhead": "`fit` on 10 parameters",
     "speed/embedding": "CPU ms per step with large embedding tables",
     "speed/first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
+    "speed/xla_programs": "Programs that XLA compiles, and time to the first step",
     "speed/minigooglenet": "MiniGoogLeNet, the benchmark of a tutorial of 2017",
     "speed/trusted_files": "Loading a model from a trusted and from an untrusted file",
     "traffic/owner_balance": "Owners of Xception's weights on 8 devices",

@@ -9,6 +9,7 @@ import multigpu
 from bench.lib.keras2_algorithm import Keras2Algorithm
 from bench.lib.workloads import Workload
 
+MERGED_ON_GPU = "multigpu, cpu_merge=False"
 STRATEGIES = ("one device", "multigpu", "MirroredStrategy", "Keras 2 algorithm")
 
 
@@ -17,8 +18,9 @@ def make(strategy: str, workload: Workload, optimizer: Callable[[], keras.Optimi
     devices = multigpu.available_gpus()
     if strategy == "one device":
         return workload.compiled(workload.build(), optimizer)
-    if strategy == "multigpu":
-        return workload.compiled(multigpu.multi_gpu_model(workload.build(), gpus=devices), optimizer)
+    if strategy in ("multigpu", MERGED_ON_GPU):
+        parallel = multigpu.multi_gpu_model(workload.build(), gpus=devices, cpu_merge=strategy == "multigpu")
+        return workload.compiled(parallel, optimizer)
     if strategy == "Keras 2 algorithm":
         return workload.compiled(Keras2Algorithm(workload.build(), devices), optimizer)
     with mirrored(devices).scope():
@@ -26,7 +28,7 @@ def make(strategy: str, workload: Workload, optimizer: Callable[[], keras.Optimi
 
 
 def mirrored(devices: list[str]) -> tf.distribute.Strategy:
-    """MirroredStrategy; between parts of one GPU its usual library, NCCL, does not workload."""
+    """MirroredStrategy; between parts of one GPU its usual library, NCCL, does not work."""
     split = len(devices) > len(tf.config.list_physical_devices("GPU")) > 0
     reduction = tf.distribute.HierarchicalCopyAllReduce() if split else None
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)

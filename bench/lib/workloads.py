@@ -68,11 +68,13 @@ class Workload(NamedTuple):
 
         return tf.data.Dataset.from_tensor_slices(self.arrays(steps)).batch(self.batch_size).cache()
 
-    def compiled(self, model: keras.Model, optimizer: Callable[[], keras.Optimizer] | None = None) -> keras.Model:
+    def compiled(
+        self, model: keras.Model, optimizer: Callable[[], keras.Optimizer] | None = None, jit_compile: bool = False
+    ) -> keras.Model:
         """The model, compiled the same for all who are compared, with an optimizer made here, in the scope around."""
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True) if self.num_classes else "mse"
         made = keras.optimizers.SGD(0.01, momentum=0.9) if optimizer is None else optimizer()
-        model.compile(optimizer=made, loss=loss, jit_compile=False)
+        model.compile(optimizer=made, loss=loss, jit_compile=jit_compile)
         return model
 
 

@@ -95,7 +95,7 @@ def measured(case: Case) -> dict[str, float]:
     template = case.work.build()
     model = multigpu.multi_gpu_model(template, gpus=case.gpus) if case.gpus > 1 else template
     case.work.compiled(model, lambda: keras.optimizers.Adam(1e-3))
-    batches = {n: _batches(case.work, n) for n in (LONG, SHORT, 1)}
+    batches = {n: batches_of(case.work, n) for n in (LONG, SHORT, 1)}
 
     def counted(steps: int) -> tuple[Counter, Counter]:
         null_gpu.reset()
@@ -121,7 +121,7 @@ def measured(case: Case) -> dict[str, float]:
     }
 
 
-def _batches(work: Workload, number: int) -> tf.data.Dataset:
+def batches_of(work: Workload, number: int) -> tf.data.Dataset:
     """So many, of a known number: at an end that comes unforeseen, weights are on their way for one step more."""
     batches = work.batches(number).rebatch(work.batch_size, drop_remainder=True)
     return batches.apply(tf.data.experimental.assert_cardinality(number))

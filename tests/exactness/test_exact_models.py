@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from equality import COUNTS, FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
+from masked_ids import PADDINGS
 
 from multigpu import multi_gpu_model
 
@@ -186,17 +187,36 @@ def test_subclassed_model(kind, gpus):
 # Sequences ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
-def test_the_loss_sees_the_mask_of_an_embedding(gpus):
+MASKED = {
+    "LSTM": layers.LSTM,
+    "both ways": lambda units, **arguments: layers.Bidirectional(layers.GRU(units // 2, **arguments)),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "padding", "gpus"),
+    [*(("LSTM", "zeros anywhere", gpus) for gpus in COUNTS), *((kind, "right-padded", 3) for kind in MASKED)],
+)
+def test_the_loss_sees_the_mask_of_an_embedding(kind, padding, gpus):
+    ids, cudnn = PADDINGS[padding]
+
     def build():
         masked = layers.Embedding(6, 3, mask_zero=True)
-        return keras.Sequential(
-            [keras.Input((5,), dtype="int32"), masked, layers.LSTM(4, return_sequences=True), layers.Dense(2)]
-        )
+        recurrent = MASKED[kind](4, return_sequences=True, **cudnn)
+        return keras.Sequential([keras.Input((5,), dtype="int32"), masked, recurrent, layers.Dense(2)])
 
-    x = random_ids(ROWS, 5, below=6)
+    x = ids(ROWS, 5, below=6)
     assert 0 < np.mean(x == 0) < 1
     assert_same_training(build, x, random_rows(ROWS, 5, 2), compile=mean_squared, gpus=gpus)
+
+
+def test_only_right_padded_ids_are_those_that_cudnn_takes():
+    def taken(ids):
+        counts = (ids != 0).astype("int32")
+        return counts[:, 0].all() and (np.diff(counts) <= 0).all()
+
+    found = {name: bool(taken(padding.ids(ROWS, 5, below=6))) for name, padding in PADDINGS.items()}
+    assert found == {"zeros anywhere": False, "right-padded": True}
 
 
 def test_recurrent_network_with_its_initial_state_as_an_input():

@@ -254,6 +254,24 @@ def test_the_runs_of_the_page_on_larger_batches_are_those_of_its_script(monkeypa
         assert f"| {name} | {rate:g} | " in page
 
 
+def test_programs_of_xla_are_those_of_the_benchmark():
+    measured = json.loads((ROOT / "bench" / "results" / "measured.json").read_text())["rows"]["xla_programs"]
+    found = {
+        (row["N"], row["rows"] % row["batch"]): [
+            row["programs"],
+            *(row["s"][how]["epoch"] for how in ("XLA", "without")),
+        ]
+        for row in measured
+        if row["batch"] == 32
+    }
+    rows = re.findall(r"^\| (one device|\d devices), (.*?) \| (.*) \|$", TEXTS["numerics.md"], flags=re.MULTILINE)
+    assert len(rows) == 4
+    for devices, batches, cells in rows:
+        case = 1 if devices == "one device" else int(devices.split()[0]), 4 if "last" in batches else 0
+        programs, *seconds = found[case]
+        assert cells == " | ".join([str(programs), *(f"{of_epoch:.1f}" for of_epoch in seconds)])
+
+
 def test_times_of_several_workers_are_those_of_the_benchmark_and_its_formula():
     page, results = TEXTS["multi-worker-performance.md"], (ROOT / "bench" / "results" / "RESULTS.md").read_text()
     measured = re.findall(r"(\d+) ms \((\d+ to \d+)\)", page)

@@ -112,3 +112,10 @@ def test_a_model_of_the_soak_is_the_same_each_time(root):
     without = draw.Draw(3, 17, without=["b"])
     assert {without.kind({"a": 1, "b": 2}) for _ in range(20)} == {1}
     assert not any(without.chance(1, "b") for _ in range(5))
+
+
+def test_xla_compiled_no_more_programs_than_devices_and_sizes_of_slices_need(root, measured):
+    benchmark = importlib.import_module("bench.speed.xla_programs")
+    cases = {(row["N"], row["rows"], row["batch"]): row["programs"] for row in measured["xla_programs"] if row["N"] > 1}
+    assert cases == {case: benchmark.most_programs(*case) for case in cases}
+    assert cases.keys() == {case for case in benchmark.CASES if case[0] > 1}

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from equality import assert_same_training
+from masked_ids import PADDINGS
 
 import multigpu
 
@@ -19,11 +20,11 @@ def images():
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
 
 
-def masked_sequences():
+def masked_sequences(padding):
     inputs = keras.Input((6,), dtype="int32")
     x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
     x = keras.layers.BatchNormalization(synchronized=True)(x)
-    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3)(x)))
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3, **padding.cudnn)(x)))
 
 
 def one_layer_called_twice():
@@ -34,7 +35,6 @@ def one_layer_called_twice():
 
 INPUTS = {
     images: RNG.normal(size=(27, 6, 6, 2)).astype("float32"),
-    masked_sequences: RNG.integers(0, 9, (27, 6)),
     one_layer_called_twice: [RNG.normal(size=(27, 3)).astype("float32") for _ in range(2)],
 }
 TARGETS = RNG.normal(size=(27, 2)).astype("float32")
@@ -42,6 +42,14 @@ TARGETS = RNG.normal(size=(27, 2)).astype("float32")
 
 def small_steps():
     return {"optimizer": keras.optimizers.SGD(0.05), "loss": "mse"}
+
+
+@pytest.mark.parametrize("padding", PADDINGS.values(), ids=PADDINGS)
+def test_masked_sequences_with_synchronized_statistics_train_as_on_one_device(padding):
+    ids = padding.ids(27, 6, below=9)
+    assert_same_training(
+        lambda: masked_sequences(padding), ids, TARGETS, compile=small_steps, gpus=3, batch_size=13, epochs=3
+    )
 
 
 @pytest.mark.parametrize(("build", "gpus"), [*((build, 3) for build in INPUTS), (images, 8)])

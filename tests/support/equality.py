@@ -1,6 +1,7 @@
 """The claim that most tests make: a parallel model has the numbers of its twin, a plain model on one device."""
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from multigpu import multi_gpu_model
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
 COUNTS = [3, 8]  # devices, where more of them do something else; `make soak` has 2 to 8 everywhere
+XLA = {"as Keras does": {}, "on": {"jit_compile": True}, "off": {"jit_compile": False}}
+COMPILED = XLA[os.environ.get("MULTIGPU_XLA", "as Keras does")]  # what twins are compiled with that say nothing of XLA
 Numbers = dict[str, np.ndarray]
 
 
@@ -67,7 +70,7 @@ def train(
     keras.utils.set_random_seed(0)  # and the same weights
     template = build()
     model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else template
-    model.compile(**compile())
+    model.compile(**{**COMPILED, **compile()})
     before = template.get_weights()
     history = model.fit(
         x, y, sample_weight=sample_weight, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **fit
