@@ -1,11 +1,15 @@
-"""XLA compiles a replica forward and backward, once per size of its slice, however many epochs there are."""
+"""XLA compiles a replica forward and backward, once per size of its slice, however many epochs there are; not loops."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import keras
+import pytest
+from equality import assert_same_training, random_rows
 from forked_python import python
+from keras import layers
 
 TRAIN = """
 import sys
@@ -41,3 +45,42 @@ def test_each_device_has_two_programs_for_each_size_that_it_meets_however_many_e
     counts = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("programs")]
     # slices of 3, 3 and 2 rows, and 2, 2 and 1 of the last batch: two sizes for each device, forward and backward
     assert counts == [12, 12, 12]
+
+
+class Powers(keras.layers.Layer):
+    """Sums of powers, in a loop of its own."""
+
+    def __init__(self, loop):
+        super().__init__()
+        self._loop = loop
+
+    def build(self, shape):
+        self._factor = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x):
+        if self._loop == "scan":
+            steps = keras.ops.transpose(keras.ops.stack([x, x, x], axis=1), (1, 0, 2))
+            return keras.ops.scan(lambda carry, y: (carry + y * self._factor, carry), x, steps)[0]
+        return keras.ops.while_loop(
+            lambda step, _: step < 3, lambda step, sums: (step + 1, sums + x * self._factor**step), (0.0, x)
+        )[1]
+
+
+LOOPS = {
+    "SimpleRNN": lambda: [layers.Reshape((3, 2)), layers.SimpleRNN(4)],
+    "LSTM without cuDNN": lambda: [layers.Reshape((3, 2)), layers.LSTM(4, use_cudnn=False)],
+    "scan": lambda: [Powers("scan")],
+    "while_loop": lambda: [Powers("while")],
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_a_template_with_a_loop_trains_as_on_one_device_where_xla_is_asked_for(kind):
+    x, y = random_rows(21, 6), random_rows(21, 2, seed=1)
+    jit_compile = iter((False, True))  # on one device XLA cannot train all of them
+    assert_same_training(
+        lambda: keras.Sequential([keras.Input((6,)), *LOOPS[kind](), layers.Dense(2)]),
+        x,
+        y,
+        compile=lambda: {"optimizer": "sgd", "loss": "mse", "jit_compile": next(jit_compile)},
+    )

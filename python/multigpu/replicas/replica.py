@@ -19,6 +19,7 @@ from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
+from multigpu.replicas.xla import compiled
 from multigpu.weights.buckets import Types
 from multigpu.weights.gradient_structure import weights_with_rows
 
@@ -88,7 +89,7 @@ class Replica:
         """
         call = seeds_on_host(self._call_template)
         if self._parts.jit_compile:
-            call = tf.function(call, autograph=False, jit_compile=True)
+            call = compiled(call, inputs)
         results = call(*inputs)
         with_rows, losses, values = self.layout.open(results)
         kept = inputs[-2]

@@ -1,0 +1,27 @@
+"""XLA: replicas are compiled, but for those with a loop."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+LOOPS = ("While", "StatelessWhile")
+
+
+def compiled(call: Callable[..., list[tf.Tensor]], inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
+    """The same function, compiled by XLA, as it is where it has a loop.
+
+    Forward and backward are programs of their own. What a loop keeps for its gradient is a list of tensors, which
+    TensorFlow cannot hand from one program to another.
+
+    Args:
+        call: a function of tensors.
+        inputs: tensors like those that it will be called with.
+    """
+    program = tf.function(call, autograph=False, jit_compile=True)
+    trace = program.get_concrete_function(*inputs)
+    return call if _has_loop(trace.graph.as_graph_def()) else program
+
+
+def _has_loop(graph: tf.compat.v1.GraphDef) -> bool:
+    inner = (node for function in graph.library.function for node in function.node_def)
+    return any(node.op in LOOPS for nodes in (graph.node, inner) for node in nodes)
