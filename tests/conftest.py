@@ -33,6 +33,14 @@ GRADIENTS = ops.gradient_registry._registry
 KNOWN_GRADIENTS = GRADIENTS.keys() | set()
 
 
+LAST = ["batches", "cli", "cluster", "devices", "private_api", "profiling"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose files take seconds come last: no process is left with a long one when the others are done."""
+    items.sort(key=lambda item: item.path.parent.name in LAST)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def frozen():
     """What was there before the tests of a file is not looked through again when they collect garbage.

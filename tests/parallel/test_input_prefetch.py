@@ -65,10 +65,12 @@ def trained(kind, gpus):
     keras.utils.set_random_seed(0)
     template = dense_model()
     model = multi_gpu_model(template, gpus=gpus) if gpus else template
-    model.compile("adam", "mse", metrics=["mae"])
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     data, fit = DATA[kind]()
     history = model.fit(*data, epochs=3, verbose=0, **{"shuffle": False, **fit}).history
-    values = [*template.get_weights(), *map(np.asarray, model.optimizer.variables), *map(np.asarray, history.values())]
+    # at an end that comes unforeseen, Keras may count one step more, on one device too
+    slots = [variable for variable in model.optimizer.variables if variable.shape != ()]
+    values = [*template.get_weights(), *map(np.asarray, slots), *map(np.asarray, history.values())]
     return {f"number {n}": value for n, value in enumerate(values)}
 
 
@@ -143,10 +145,10 @@ def test_batches_are_sent_only_where_they_may_be_asked_for_early():
     source = MainThreadGenerator(iter([(X, Y)] * 9).__next__, "train", 9)  # waits for its step, as R does
     plain = [dataset().take(1), source.dataset(), dataset(X.astype("int32")), dataset(X.astype("U9"))]
     assert [isinstance(feeds(data), SlicedBatches) for data in (dataset(), *plain)] == [True, *[False] * len(plain)]
-    assert not isinstance(feeds(dataset(), steps_per_execution=2), SlicedBatches)
-    assert not isinstance(feeds(dataset(), run_eagerly=True), SlicedBatches)
+    assert feeds(given := dataset(), steps_per_execution=2) is given
+    assert feeds(given, run_eagerly=True) is given
 
 
 def test_devices_that_share_the_memory_of_the_host_get_nothing_ahead(monkeypatch):
     monkeypatch.undo()
-    assert not isinstance(feeds(dataset()), SlicedBatches)
+    assert feeds(given := dataset()) is given

@@ -1,35 +1,31 @@
-"""Where Keras' loop gets batches from: their slices are sent ahead to devices that have a memory of their own."""
+"""Where Keras' loop gets batches from: slices of each are sent ahead to the devices."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from multigpu.batches.prefetch import SlicedBatches, can_be_sent
-from multigpu.devices.plan import Plan
 
 
 class InputPrefetch:
-    """What Keras asks about a strategy of `tf.distribute`: the default one, but for the batches.
+    """What Keras asks about a strategy of `tf.distribute`: that of the template, but for the batches.
 
     Args:
-        strategy: TensorFlow's default strategy.
-        plan: the devices.
-        one_by_one: whether each step is a call of a function of its own.
+        strategy: the template's.
+        devices: those of the replicas.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, plan: Plan, one_by_one: bool) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, devices: Sequence[str]) -> None:
         self._strategy = strategy
-        self._plan = plan
-        self._one_by_one = one_by_one
+        self._devices = tuple(devices)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._strategy, name)
 
-    def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> Any:
+    def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> tf.data.Dataset | SlicedBatches:
         """The batches that `fit`, `evaluate` or `predict` is to iterate over."""
-        if self._one_by_one and self._plan.sends_ahead and _can_be_read_ahead(dataset):
-            return SlicedBatches(dataset, tuple(self._plan.devices))
-        return dataset
+        return SlicedBatches(dataset, self._devices) if _can_be_read_ahead(dataset) else dataset
 
 
 def _can_be_read_ahead(dataset: tf.data.Dataset) -> bool:

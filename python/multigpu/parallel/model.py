@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from multigpu.arguments import check_whole_number
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
@@ -170,10 +171,11 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         return on_host(function)
 
     @property
-    def distribute_strategy(self) -> InputPrefetch:
-        """TensorFlow's default strategy, but that Keras' loop gets batches whose slices are on the devices."""
+    def distribute_strategy(self) -> tf.distribute.Strategy | InputPrefetch:
+        """The template's, which is TensorFlow's default; for GPUs with batches whose slices are sent ahead."""
+        strategy = self.template.distribute_strategy
         one_by_one = self.steps_per_execution == 1 and not self.run_eagerly
-        return InputPrefetch(super().distribute_strategy, self.plan, one_by_one)
+        return InputPrefetch(strategy, self.plan.devices) if self.plan.sends_ahead and one_by_one else strategy
 
     @guarded
     @functools.wraps(keras.Model.fit)
