@@ -49,7 +49,7 @@ def test_a_known_number_of_rows_is_known_of_slices_too():
         assert_as_split(batches(rows, drop_remainder=True))
 
 
-def test_one_batch_is_read_ahead_and_no_more_than_two_are_on_their_way():
+def test_no_more_than_two_batches_are_read_ahead():
     taken = []
 
     def counted():
@@ -61,7 +61,7 @@ def test_one_batch_is_read_ahead_and_no_more_than_two_are_on_their_way():
     iterator = iter(SlicedBatches(dataset, DEVICES))
     for number in range(3):
         assert float(next(iterator).batch[0, 0]) == number
-    assert len(taken) <= 3 + 3
+    assert len(taken) <= 3 + 2  # one is on the devices, one waits
 
 
 def test_an_iterator_that_is_left_in_the_midst_leaves_no_thread_behind():

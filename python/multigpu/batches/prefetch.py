@@ -35,7 +35,10 @@ class SlicedBatches:
     def __init__(self, batches: tf.data.Dataset, devices: tuple[str, ...]) -> None:
         self._spec = SlicedIteratorSpec(batches.element_spec, devices)
         whole = type(batches.element_spec) is tuple
-        self._elements = batches.flat_map(lambda *batch: _in_turn(batch if whole else batch[0], len(devices)))
+        elements = batches.flat_map(lambda *batch: _in_turn(batch if whole else batch[0], len(devices)))
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # of batches, there are enough ahead
+        self._elements = elements.with_options(options)
 
     def __iter__(self) -> "SlicedIterator":
         spec = self._spec
