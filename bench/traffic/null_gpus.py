@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
+import functools
 import json
 import os
 import subprocess
@@ -58,6 +59,7 @@ class Case(NamedTuple):
 
 
 IMAGES = Workload(conv_net_with_statistics, (32, 32, 3), None, 64, LONG)
+SYNCHRONIZED = Workload(functools.partial(conv_net_with_statistics, True, 10), (32, 32, 3), None, 64, LONG)
 DENSE = Workload(mlp, (1024,), None, 64, LONG)
 ALWAYS = {"bytes ÷ ring": 1.02, "inputs late": 0.4}  # no kernel takes any time here: a thread may come after it
 FEW = {"tiny D2H": 8, "tiny H2D": 16, **ALWAYS}
@@ -71,12 +73,14 @@ CASES = {
         Case("conv net", IMAGES, 8, {**OF_EIGHT, "most ÷ mean": 1.3}),
         Case("conv net, mixed_float16", IMAGES, 4, FEW, "mixed_float16"),
         Case("Xception", Workload(xception, (71, 71, 3), None, 16, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
+        Case("10 synchronized BatchNormalizations", SYNCHRONIZED, 8, {"tiny per GPU": 100}),
         Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
     )
 }
 FIGURES = {
     "tiny D2H": "tiny copies from GPUs",
     "tiny H2D": "tiny copies to GPUs",
+    "tiny per GPU": "tiny copies of any kind ÷ GPUs",
     "large D2D": "copies between GPUs",
     "bytes ÷ ring": "bytes ÷ ring",
     "most ÷ mean": "most loaded GPU ÷ mean",
@@ -114,6 +118,7 @@ def measured(case: Case) -> dict[str, float]:
     total = sum(v.value.shape.num_elements() * v.value.dtype.size for v in template.trainable_variables)
     return {
         **{f"{size} {way}": times.get((size, way), 0) for size in ("tiny", "large") for way in ("D2H", "H2D", "D2D")},
+        "tiny per GPU": sum(times.get(("tiny", way), 0) for way in ("D2H", "H2D", "D2D")) / case.gpus,
         "most ÷ mean": sent.most_to_mean,
         "sent late": sent.late_share,
         "inputs late": late,

@@ -74,7 +74,7 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
     return tf.raw_ops.CollectiveReduce(
         input=x,
         group_size=size,
-        group_key=_groups.of(group),
+        group_key=group_number(group),
         instance_key=instance,
         merge_op="Add",
         final_op="Id",
@@ -106,3 +106,8 @@ def _hashed(name: str) -> int:
 
 
 _groups = Numbers()
+
+
+def group_number(name: str) -> int:
+    """The number of a group of devices."""
+    return _groups.of(name)

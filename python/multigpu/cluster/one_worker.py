@@ -1,11 +1,12 @@
 """The workers where there is but one: what its devices have reduced is complete. `Workers` is the same for several."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from multigpu.cluster.collective import collective_sum
+from multigpu.cluster.exchanged_sum import exchanged_sum
 from multigpu.private_api.gradients import custom_gradient
 
 TIMEOUT_SECONDS = 600.0  # a replica that never arrives ends in an error, not in waiting for ever
@@ -57,14 +58,21 @@ class OneWorker:
         """The rows of all workers."""
         return x
 
-    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum over all replicas, which run the same trace. Its gradient is the same sum."""
+    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor) -> tf.Tensor:
+        """The sum over all replicas, which run the same trace. Its gradient is the same sum.
+
+        Args:
+            x: what this replica has.
+            label: what is summed.
+            replica: (), the number of this replica among those of all workers.
+        """
 
         @custom_gradient
-        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            return self._over_replicas(value), lambda upstream: self.over_replicas(upstream, label)
+        def summed(value: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            return self._over_replicas(value, replica), lambda upstream: self.over_replicas(upstream, label, replica)
 
         return summed(x)
 
-    def _over_replicas(self, x: tf.Tensor) -> tf.Tensor:
-        return collective_sum(x, len(self._devices), ",".join(self._devices), next(_instance_keys), TIMEOUT_SECONDS)
+    def _over_replicas(self, x: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+        number = replica - self.first_replica
+        return exchanged_sum(x, number, self._devices, lambda: next(_instance_keys), TIMEOUT_SECONDS)

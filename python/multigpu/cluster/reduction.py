@@ -96,8 +96,8 @@ class Workers(OneWorker):
             sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
-    def over_replicas(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum over all replicas of all workers, which run the same trace.
+    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor) -> tf.Tensor:
+        """The sum over all replicas of all workers, which run the same trace; TensorFlow numbers them by itself.
 
         Its gradient is such a sum as well, of gradients of the loss of the global batch. A worker has those of its own
         loss, and what it is given back will be weighed like them.

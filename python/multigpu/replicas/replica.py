@@ -122,7 +122,7 @@ class Replica:
         scope = ReplicaScope(self._variables, sent, replica)
         scope.calls = calls = LayerCalls(self._parts.template)
         statistics, tables = self._parts.statistics, self._parts.tables
-        shared = statistics.seen_by_layers(kept, self._workers)
+        shared = statistics.seen_by_layers(kept, replica, self._workers)
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
         with scope, inside_replica(), shared, looked_up, noted, disable_remat():
             return self._parts.template(*args, **kwargs), scope, calls

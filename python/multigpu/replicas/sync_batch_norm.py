@@ -26,16 +26,17 @@ class SyncBatchNorm:
         self.layers = [layer for layer in normalizations if layer.synchronized]
 
     @contextlib.contextmanager
-    def seen_by_layers(self, kept: tf.Tensor, workers: OneWorker) -> Iterator[None]:
+    def seen_by_layers(self, kept: tf.Tensor, replica: tf.Tensor, workers: OneWorker) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
             kept: rows of this replica that count; with 0 its slice stays out of the sums.
+            replica: the number of this replica.
             workers: over whose replicas is summed.
         """
         with contextlib.ExitStack() as stack:
             for position, layer in enumerate(self.layers):
-                summed = functools.partial(workers.over_replicas, label=f"statistics {position}")
+                summed = functools.partial(workers.over_replicas, label=f"statistics {position}", replica=replica)
                 counts = tf.minimum(kept, workers.counted)  # 1 or 0
                 stack.enter_context(moments_from(layer, _Moments(layer, summed, counts)))
             yield
