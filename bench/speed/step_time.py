@@ -19,7 +19,7 @@ from bench.lib.subprocess_metrics import in_own_process, in_turn, run_script
 from bench.lib.workloads import WORKLOADS, Workload
 
 ROUNDS = 5
-OF_ALL, OF_OURS = (2, 4, 8), (16, 32)  # replicas: with so many, the others take minutes until their first step
+OF_ALL, OF_OURS = (2, 4, 8), (16, 32)  # replicas: with so many, only ours
 CASES = [
     *((workload, n) for workload in ("conv net", "MLP 4×1024") for n in (*OF_ALL, *OF_OURS)),
     ("wide model", 8),
