@@ -130,7 +130,7 @@ PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
 
 def save(name: str, rows: list[dict], folder: Path) -> Path | None:
     """Draws the plot of a benchmark, if it has one."""
-    if name not in PLOTS or not rows:
+    if name not in PLOTS or len(rows) < 2:  # one row shows no course
         return None
     path = folder / f"{name}.png"
     with plt.rc_context(STYLE):
