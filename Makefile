@@ -1,4 +1,4 @@
-# the system's, which is compiled with optimizations: with one from pyenv the tests take a tenth longer
+# the system's, which is compiled with optimizations: with one from pyenv the tests took 8 % longer
 PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; print(sys.executable if sys.version_info >= (3, 11) else "python3")' \
   2>/dev/null || echo python3)
 VENV := .venv

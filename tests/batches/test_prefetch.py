@@ -108,6 +108,11 @@ def test_dense_numbers_with_rows_can_be_sent(spec, sent):
     assert can_be_sent(spec) == sent
 
 
+def test_whether_there_is_one_more_batch_is_not_told():
+    with pytest.raises(NotImplementedError, match=r"Expected one step at a time\. Received: .* `get_next\(\)`"):
+        iter(SlicedBatches(batches(2), DEVICES)).get_next_as_optional()
+
+
 def test_keras_takes_its_iterators_for_those_of_datasets():
     assert isinstance(iter(SlicedBatches(batches(2), DEVICES)), tf.data.Iterator)
     assert keras.tree.flatten(next(iter(SlicedBatches(batches(2), DEVICES))))[0].shape == (2,)

@@ -110,7 +110,10 @@ def test_inputs_that_stay_on_the_cpu_are_cut_beside_those_that_are_sent():
         return keras.Model([ids, numbers], keras.layers.Dense(2)(keras.layers.Concatenate()([x, numbers])))
 
     x = [np.random.default_rng(0).integers(0, 9, (21, 4)).astype("int32"), X]
-    compile = lambda: {"optimizer": "adam", "loss": "mse"}  # noqa: E731
+
+    def compile():
+        return {"optimizer": "adam", "loss": "mse"}
+
     one, several = (train(build, x, Y, compile=compile, gpus=gpus)[1] for gpus in (None, 3))
     assert_same_numbers(several, one, **FLOAT32)
 
@@ -132,6 +135,42 @@ def test_an_epoch_that_is_left_leaves_nothing_for_the_next(only_sent_ahead):
         weights.append(template.get_weights())
     for one, several in zip(*weights, strict=True):
         np.testing.assert_allclose(several, one, **FLOAT32)
+
+
+class OwnFunction(keras.Model):
+    """Makes the function that trains by itself, and takes its batches apart."""
+
+    def __init__(self):
+        super().__init__()
+        self._dense = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self._dense(x)
+
+    def make_train_function(self, force=False):
+        def function(iterator):
+            x, y = next(iterator)
+            return self.train_step((x, y))
+
+        self.train_function = tf.function(function, reduce_retracing=True)
+        return self.train_function
+
+
+@pytest.mark.parametrize("assigned", [None, "train_function", "make_train_function"])
+def test_a_function_of_steps_of_the_users_own_gets_plain_batches(assigned):
+    histories = []
+    for gpus in (None, 3):
+        keras.utils.set_random_seed(0)
+        template = dense_model() if assigned else OwnFunction()
+        template(X[:1])
+        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        model.compile("sgd", "mse")
+        if assigned == "train_function":
+            model.train_function = tf.function(lambda iterator, m=model: m.train_step((*next(iterator),)))
+        if assigned == "make_train_function":
+            model.make_train_function = lambda force=False, m=model: OwnFunction.make_train_function(m)
+        histories.append(model.fit(X, Y, batch_size=8, shuffle=False, verbose=0).history)
+    np.testing.assert_allclose(histories[1]["loss"], histories[0]["loss"], rtol=1e-5)
 
 
 def feeds(data, devices=2, **compile):

@@ -34,8 +34,8 @@ class SlicedBatches:
 
     def __init__(self, batches: tf.data.Dataset, devices: tuple[str, ...]) -> None:
         self._spec = SlicedIteratorSpec(batches.element_spec, devices)
-        whole = type(batches.element_spec) is tuple
-        elements = batches.flat_map(lambda *batch: _in_turn(batch if whole else batch[0], len(devices)))
+        spread = type(batches.element_spec) is tuple  # over the arguments of a function
+        elements = batches.flat_map(lambda *batch: _in_turn(batch if spread else batch[0], len(devices)))
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False  # of batches, there are enough ahead
         self._elements = elements.with_options(options)
@@ -94,8 +94,11 @@ class SlicedIterator(tf.data.Iterator):
         return SlicedBatch(tf.nest.pack_sequence_as(self._spec.batch, elements[0]), tuple(elements[1:]))
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
-        """For several steps at once, which take batches without slices."""
-        raise NotImplementedError("Expected one step per execution. Received a step that asks whether there is more.")
+        """Refused: an optional is on one device. Keras asks for it with several steps at once, from plain batches."""
+        raise NotImplementedError(
+            "Expected one step at a time. Received: a function that asks whether there is one more batch. Set "
+            "`steps_per_execution` in `compile()`, or call `get_next()`."
+        )
 
     def __iter__(self) -> "SlicedIterator":
         return self

@@ -1,11 +1,13 @@
 """Where Keras' loop gets batches from: slices of each are sent ahead to the devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from multigpu.batches.prefetch import SlicedBatches, can_be_sent
+from multigpu.parallel.overrides import MAKERS, defined_by_class
 
 
 class InputPrefetch:
@@ -26,6 +28,19 @@ class InputPrefetch:
     def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> tf.data.Dataset | SlicedBatches:
         """The batches that `fit`, `evaluate` or `predict` is to iterate over."""
         return SlicedBatches(dataset, self._devices) if _can_be_read_ahead(dataset) else dataset
+
+
+def is_of_keras_loop(model: keras.Model, made: Mapping[str, Any]) -> bool:
+    """Whether steps are those of Keras' loop, one by one: what a user writes for them wants plain batches.
+
+    Args:
+        model: a parallel model.
+        made: the functions of steps that it has made, by name.
+    """
+    own = any(defined_by_class(type(model.template), name) or name in vars(model) for name in MAKERS)
+    functions = [name.removeprefix("make_") for name in MAKERS]
+    assigned = any(getattr(model, name) not in (None, made.get(name)) for name in functions)
+    return model.steps_per_execution == 1 and not (model.run_eagerly or own or assigned)
 
 
 def _can_be_read_ahead(dataset: tf.data.Dataset) -> bool:

@@ -14,7 +14,7 @@ from multigpu.batches.prefetch import SlicedBatch
 from multigpu.devices.plan import MOST_ROWS, Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.distribute_strategy import USED, check_no_strategy
-from multigpu.parallel.input_prefetch import InputPrefetch
+from multigpu.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
 from multigpu.parallel.optimizer_scalars import scalars_read_once
 from multigpu.parallel.overrides import Own, OwnProperty, Shared
 from multigpu.parallel.redirected_template import own_step, redirected_template
@@ -61,6 +61,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         self._spread = DataParallelCall(template, plan)
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
+        self._functions: dict[str, Any] = {}  # of steps, as made last, by name
         if template.compiled:
             self._compile_like_template()
 
@@ -164,6 +165,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         make(force)
         if getattr(self, name) is not before:
             setattr(self, name, self._around(name, getattr(self, name)))
+            self._functions[name] = getattr(self, name)
         return getattr(self, name)
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,8 +176,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
     def distribute_strategy(self) -> tf.distribute.Strategy | InputPrefetch:
         """The template's, which is TensorFlow's default; for GPUs with batches whose slices are sent ahead."""
         strategy = self.template.distribute_strategy
-        one_by_one = self.steps_per_execution == 1 and not self.run_eagerly
-        return InputPrefetch(strategy, self.plan.devices) if self.plan.sends_ahead and one_by_one else strategy
+        takes_slices = self.plan.sends_ahead and is_of_keras_loop(self, self._functions)
+        return InputPrefetch(strategy, self.plan.devices) if takes_slices else strategy
 
     @guarded
     @functools.wraps(keras.Model.fit)
