@@ -2,7 +2,9 @@
 
 import keras
 
+from multigpu.arguments import check_model
 from multigpu.cluster.join import check_joined, joined
+from multigpu.devices.groups import has_groups
 from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import make_plan
 from multigpu.multi_worker.handshake import synchronize_workers
@@ -11,6 +13,7 @@ from multigpu.parallel.distribute_strategy import CALLED, check_made_without, ch
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.overrides import with_own_code
 from multigpu.parallel.template_checks import check_backend, check_template
+from multigpu.weights.home_parts import part_devices
 from multigpu.weights.owners import place_on_owners
 
 
@@ -67,8 +70,11 @@ def multi_gpu_model(
     check_no_strategy(CALLED)
     check_joined()
     cluster = joined()
-    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(one_is_enough=cluster is not None), cluster)
-    check_template(model)
+    visible = visible_devices(one_is_enough=cluster is not None)
+    check_model("model", model)
+    parts = part_devices(model) if has_groups(gpus) else ()
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible, cluster, parts=parts)
+    check_template(model, groups=bool(plan.groups))
     check_made_without(model)
     place_on_owners(model, plan)
     if cluster is None:

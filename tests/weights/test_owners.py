@@ -28,7 +28,7 @@ def total(variables, device):
 @given(st.lists(st.integers(1, 10**6), max_size=60), st.integers(1, 8))
 def test_the_most_loaded_owner_has_at_most_the_mean_and_one_more(sizes, num_devices):
     devices = [f"CPU:{i}" for i in range(num_devices)]
-    owners = balance(sizes, dict.fromkeys(devices, 0))
+    owners = balance(sizes, dict.fromkeys(devices, 0), devices)
     loads = [sum(size for size, owner in zip(sizes, owners, strict=True) if owner == device) for device in devices]
     assert max(loads) <= sum(sizes) / num_devices + max(sizes, default=0)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from multigpu.arguments import check_flags, shown, whole_number
 from multigpu.cluster.config import Cluster
+from multigpu.devices.groups import Group, has_groups, make_groups, parts_in_groups
 from multigpu.devices.logical import MOST_DEVICES, short_name, stand_in
 
 MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
@@ -41,31 +42,41 @@ class Plan:
     """Where a parallel model works: one replica on each of `devices`, outputs and loss on `merge_device`.
 
     Attributes:
-        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`.
+        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`; of groups, each device once.
         merge_device: name of the device where outputs are merged and the loss is taken.
         cpu_relocation: whether the CPU owns all weights.
         cluster: the workers, of which this machine is one, or None where it trains alone.
+        groups: of a template with parts, the devices of each replica, one for each part; else empty.
+        parts: the devices of such a template, whose places those of each group take.
     """
 
     devices: tuple[str, ...]
     merge_device: str
     cpu_relocation: bool = False
     cluster: Cluster | None = None
+    groups: tuple[Group, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    @property
+    def replicas(self) -> tuple[Group, ...]:
+        """The devices of each replica: one, or as many as the template has parts."""
+        return self.groups or tuple((device,) for device in self.devices)
 
     def rows(self, batch_size: int) -> tuple[int, ...]:
         """Rows of a batch that each replica gets: sizes differ by at most one."""
-        share, rest = divmod(batch_size, len(self.devices))
-        return tuple(share + (replica < rest) for replica in range(len(self.devices)))
+        share, rest = divmod(batch_size, len(self.replicas))
+        return tuple(share + (replica < rest) for replica in range(len(self.replicas)))
 
     @property
     def sends_ahead(self) -> bool:
-        """Whether rows of the next batch are sent to the devices while a step lasts. Several workers do not."""
+        """Whether rows of the next batch are sent to the devices while a step lasts. Workers and groups do not."""
         copied = any(device.startswith(OWN_MEMORY) for device in self.devices)
-        return copied and len(self.devices) > 1 and self.cluster is None
+        return copied and len(self.devices) > 1 and self.cluster is None and not self.groups
 
     def __str__(self) -> str:
         weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
-        replicas = f"{len(self.devices)} replicas on {', '.join(self.devices)}"
+        where = [" + ".join(group) for group in self.replicas]
+        replicas = f"{len(where)} replicas on {', '.join(where)}"
         here = f"; {self.cluster}" if self.cluster else ""
         return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
 
@@ -77,6 +88,7 @@ def make_plan(
     visible: dict[str, list[str]],
     cluster: Cluster | None = None,
     imagined: bool = False,
+    parts: Sequence[str] = (),
 ) -> Plan:
     """The plan for `gpus`, as a pure function of the arguments and the visible devices.
 
@@ -87,11 +99,15 @@ def make_plan(
         visible: the devices of this machine.
         cluster: the workers, if several train together; one device each is then enough.
         imagined: whether the devices need not be there, and one is enough.
+        parts: the devices of a template with parts, in the order in which they were named.
     """
     check_flags(cpu_merge=cpu_merge, cpu_relocation=cpu_relocation)
     found = visible["gpus"]
-    wanted = found if gpus is None else _named(gpus, found)
-    _check_number(wanted, gpus, found, least=1 if cluster or imagined else 2)
+    groups: tuple[Group, ...] = ()
+    if has_groups(gpus):
+        groups = make_groups(gpus, parts, lambda group: _named(group, found))
+    wanted = [*dict.fromkeys(itertools.chain(*groups))] or (found if gpus is None else _named(gpus, found))
+    _check_number(wanted, gpus, found, least=1 if cluster or imagined or groups else 2)
     _check_distinct(wanted, gpus)
     if not imagined:
         _check_present(wanted, visible)
@@ -100,6 +116,8 @@ def make_plan(
         merge_device="CPU:0" if cpu_merge else wanted[0],
         cpu_relocation=bool(cpu_relocation),
         cluster=cluster,
+        groups=groups,
+        parts=parts_in_groups(parts, groups),
     )
 
 

@@ -14,12 +14,14 @@ from multigpu.replicas.outputs import Result
 from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.replica_run import ReplicaRun
 from multigpu.replicas.run import run_replica
+from multigpu.replicas.staged_run import StagedRun
+from multigpu.replicas.staged_traces import StagedTraces
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types, as_stored, buckets_of, unpack
 from multigpu.weights.gradient_structure import GradientStructure
-from multigpu.weights.place_locate import read
-from multigpu.weights.send_reduce import send, send_once
+from multigpu.weights.group_sending import GroupSending
+from multigpu.weights.send_reduce import arrive, send, send_once
 
 
 class Merged(NamedTuple):
@@ -50,9 +52,9 @@ def data_parallel(
     """
     steps = _Steps(parts, batch, plan, workers, sent_ahead)
     slices = steps.split()
-    inputs = steps.send_inputs(slices)
-    replica, function = steps.make_replica(inputs[0], eager)
-    results = steps.run(replica, function, inputs)
+    replica = steps.make_replica()
+    staged = plan.groups and not eager  # op by op, parts are put on their devices without being cut
+    results = steps.run_in_stages(replica, slices) if staged else steps.run(replica, slices, eager)
     return steps.merge(replica, results, slices)
 
 
@@ -83,44 +85,74 @@ class _Steps:
     def split(self) -> Slices:
         """The batch in slices."""
         with tf.device("CPU:0"):
-            rows = share_rows(count_rows(self.batch.tensors), len(self.plan.devices))
+            rows = share_rows(count_rows(self.batch.tensors), len(self.plan.replicas))
             slices = [self.sent_ahead.get(id(x)) or split(x, rows) for x in self.batch.tensors]
             return Slices(list(zip(*slices, strict=True)), rows)
 
-    def send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
+    def make_replica(self) -> Replica:
+        """What runs on each slice."""
+        together = self.workers.in_forward_pass
+        alone = len(self.plan.replicas) == 1 and not together.several
+        return Replica(self.parts, self.batch, alone, together, self.plan)
+
+    def run(self, replica: Replica, slices: Slices, eager: bool) -> list[Result]:
+        """What the replica gives on each device, for the weights that are sent there."""
+        function = self._function(replica, eager)
+        buckets = buckets_of(self.parts.weights, self.types)
+        devices = [group[0] for group in self.plan.replicas]
+        distinct = list(dict.fromkeys(devices))
+        sent = send(self.parts.weights, buckets, distinct, self.structure, self.workers)
+        weights = dict(zip(distinct, sent, strict=True))
+        inputs = self._send_inputs(slices)
+        results = []
+        for number, device in enumerate(devices):
+            run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
+            with tf.device(device):
+                arrived = [arrive(buffer, bucket) for buffer, bucket in zip(weights[device], buckets, strict=True)]
+            flat = run_replica(run, [*arrived, *inputs[number]])  # only now, run eagerly, its layout is known
+            results.append(replica.layout.open(flat))
+        return results
+
+    def _function(self, replica: Replica, eager: bool) -> Function:
+        """What runs: the replica is traced once for all devices unless it is to run op by op."""
+        if eager:  # what its gradients are is known when they are there
+            self.types = {id(v): as_stored(v)._replace(rows=True) for v in self.parts.weights}
+            return replica
+        function = replica.trace()
+        self.types = replica.types
+        return function
+
+    def _send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
         """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
         buckets = buckets_of(self.parts.state)
         buffers = send_once(self.parts.state, buckets)
         inputs = []
-        for number, device in enumerate(self.plan.devices):
+        for number, (device, *_) in enumerate(self.plan.replicas):
             with tf.device(device):
                 state = unpack(buffers, buckets, whole_numbers_on="CPU:0")
-                replica = tf.constant(self.workers.first_replica + number)
-                components = flatten_composites(slices.tensors[number])
-                inputs.append([*state, *components, slices.kept[number], replica])
+                inputs.append([*state, *self._of_slice(slices, number)])
         return inputs
 
-    def make_replica(self, inputs: Sequence[tf.Tensor], eager: bool) -> tuple[Replica, Function]:
-        """The replica, and what runs: it is traced once for all devices unless it is to run op by op."""
-        together = self.workers.in_forward_pass
-        replica = Replica(self.parts, self.batch, len(self.plan.devices) == 1 and not together.several, together)
-        if eager:  # what its gradients are is known when they are there
-            self.types = {id(v): as_stored(v)._replace(rows=True) for v in self.parts.weights}
-            return replica, replica
-        function = replica.trace([*map(read, self.parts.weights), *inputs])
-        self.types = replica.types
-        return replica, function
+    def _of_slice(self, slices: Slices, number: int) -> list[tf.Tensor]:
+        """What a replica takes besides weights and state."""
+        replica = tf.constant(self.workers.first_replica + number)
+        return [*flatten_composites(slices.tensors[number]), slices.kept[number], replica]
 
-    def run(self, replica: Replica, function: Function, inputs: Sequence[Sequence[tf.Tensor]]) -> list[Result]:
-        """The weights sent, and what the replica gives for them on each device."""
-        buckets = buckets_of(self.parts.weights, self.types)
-        weights = send(self.parts.weights, buckets, self.plan.devices, self.structure, self.workers)
-        results = []
-        for number, device in enumerate(self.plan.devices):
-            run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
-            flat = run_replica(run, weights[number], inputs[number])  # only now, run eagerly, its layout is known
-            results.append(replica.layout.open(flat))
-        return results
+    def run_in_stages(self, replica: Replica, slices: Slices) -> list[Result]:
+        """What the replica gives on the devices of each group, part by part."""
+        traces = StagedTraces(replica, bool(self.batch.training))
+        self.types = replica.types
+        sending = GroupSending(self.parts.weights, self.parts.state, self.plan, traces.homes)
+        copies, buffers = sending.weights(self.types, self.structure, self.workers)
+        state = sending.state()
+        inputs: list[tf.Tensor] = []
+        for number, group in enumerate(self.plan.groups):
+            with tf.device(group[0]):
+                inputs += [*state[number], *self._of_slice(slices, number)]
+        run = StagedRun(replica, traces, copies, len(self.parts.weights), self.plan.groups, self.structure)
+        flat = run_replica(run, [*buffers, *inputs])
+        each = len(flat) // len(self.plan.groups)
+        return [replica.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)]
 
     def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:
         """Outputs concatenated, added losses of the global batch; and the template's state, updated once."""

@@ -12,6 +12,8 @@ from multigpu.devices.logical import present_device
 from multigpu.parallel.placed_call import PlacedCall, keep_weights
 from multigpu.parallel.template_checks import check_unplaced
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
+from multigpu.replicas.parts import part_scope
+from multigpu.replicas.scope import in_replica
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 
@@ -58,7 +60,7 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
 def _scope(device: str) -> Iterator[None]:
     token = _device.set(device)
     try:
-        with tf.device(device), _calls_watched():
+        with part_scope(device) or tf.device(device), _calls_watched():
             yield
     finally:
         _device.reset(token)
@@ -115,6 +117,8 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
 
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call with values, as in a model of one's own: in a traced step, with its backward pass on the device too."""
+    if in_replica():
+        return original(layer, *args, **kwargs)
     if layer.built:
         keep_weights(layer, device)
     if tf.executing_eagerly() or not layer.built:

@@ -1,5 +1,6 @@
 """A call of a layer on one device, and how functional models come to run it instead of the layer."""
 
+import itertools
 import weakref
 from typing import Any
 
@@ -12,10 +13,15 @@ from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.step_scope import update_beside_weights
 from multigpu.parallel.template_checks import parts_in_parts
 from multigpu.private_api.variables import backing_variable
+from multigpu.replicas.parts import part_scope
 from multigpu.replicas.scope import in_replica
+from multigpu.weights.home_parts import Placement
 from multigpu.weights.move import models_with, move
 from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
 from multigpu.weights.place_locate import place, stored_dtype
+
+
+_placements = itertools.count()  # so that those of a model have an order
 
 
 class PlacedCall:
@@ -23,6 +29,7 @@ class PlacedCall:
 
     def __init__(self, operation: keras.Operation, device: str) -> None:
         operation.supports_jit = False  # XLA would make one program of the step, on one device
+        self.placement = Placement(next(_placements), device)
         self._operation = operation
         self._layer = operation if isinstance(operation, keras.Layer) else _OperationAsLayer(operation)
         self._spread = DataParallelCall(self._layer, Plan((device,), device))
@@ -30,7 +37,11 @@ class PlacedCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer gives, its masks attached."""
         if in_replica():
-            raise parts_in_parts(self._layer.name)
+            scope = part_scope(self.placement.device)
+            if scope is None:
+                raise parts_in_parts(self._layer.name)
+            with scope:
+                return self._operation(*args, **kwargs)
         if not tf.executing_eagerly():
             self._prepare_update()
         merged = self._spread(args, kwargs, run_eagerly=False)
@@ -86,7 +97,7 @@ def keep_weights(layer: keras.Layer, device: str, new: bool = False) -> None:
     """
     if "kept_by" in layer.__dict__ or any(backing_variable(variable) is None for variable in layer.variables):
         return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
-    layer.__dict__["kept_by"] = device  # set so, Keras does not track it
+    layer.__dict__["kept_by"] = Placement(next(_placements), device)  # set so, Keras does not track it
     weights = [variable for variable in layer.variables if stored_dtype(variable).is_floating]
     if new:
         place(weights, device)

@@ -7,12 +7,16 @@ from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.overrides import assigned_verbs
 from multigpu.parallel.redirected_template import parallel_of
 from multigpu.parallel.row_checks import check_rows, is_fixed, symbolic
-from multigpu.private_api.functional import is_placed
+from multigpu.private_api.functional import run_instead
 from multigpu.private_api.layers import sublayers
 
 
-def check_template(model: keras.Model) -> None:
+def check_template(model: keras.Model, groups: bool = False) -> None:
     """Refuses, by name, what cannot be replicated.
+
+    Args:
+        model: to be the template.
+        groups: whether each replica has several devices, so that the template may have parts.
 
     Raises:
         ValueError: `model` is not a Keras 3 model, or parallel already, unbuilt, stateful, or has inputs of
@@ -21,7 +25,8 @@ def check_template(model: keras.Model) -> None:
     check_model("model", model)
     _check_not_parallel(model)
     _check_verbs(model)
-    check_unplaced(model)
+    if not groups:
+        check_unplaced(model)
     _check_built(model)
     _check_inputs(model)
     _check_stateless(model)
@@ -95,7 +100,7 @@ def _check_stateless(model: keras.Model) -> None:
 def check_unplaced(model: keras.Layer) -> None:
     """Refuses, with a ValueError, a model in which calls are placed on devices."""
     for layer in sublayers(model):
-        if is_placed(layer):
+        if run_instead(layer):
             raise parts_in_parts(layer.name)
 
 
@@ -103,6 +108,7 @@ def parts_in_parts(name: str) -> ValueError:
     """The error for a device inside of what is itself spread, or placed, as a whole."""
     return ValueError(
         "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
-        f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or train it as it is, "
-        "without `multi_gpu_model()`, on the devices that it names."
+        f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "
+        'group of devices, one for each part, as in `multi_gpu_model(model, gpus=[["GPU:0", "GPU:1"], ["GPU:2", '
+        '"GPU:3"]])`.'
     )

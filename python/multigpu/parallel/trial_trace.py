@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments, flatten_composites
+from multigpu.batches.call_arguments import CallArguments
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.plan import Plan
 from multigpu.replicas.replica import Replica
 from multigpu.replicas.row_mixing import WholeBatchError
 from multigpu.replicas.template import TemplateParts
-from multigpu.weights.place_locate import read
 
 
 def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
@@ -26,12 +25,10 @@ def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> No
     Raises:
         WholeBatchError: says which layer mixes rows.
     """
-    rows = replica_number = tf.constant(0)
-    values = map(read, [*parts.weights, *parts.state])
-    replica = Replica(parts, batch, alone=False, workers=OneWorker(plan.devices))  # others would wait for a run
+    replica = Replica(parts, batch, alone=False, workers=OneWorker(plan.devices), plan=plan)  # others would wait
     with tf.init_scope(), _unchanged([parts.template, *parts.layers]):  # on no tape
         try:
-            replica.trace([*values, *flatten_composites(batch.tensors), rows, replica_number])
+            replica.trace()
         except WholeBatchError:
             raise
         except Exception:  # anything: code that needs numbers runs op by op alone, and is not checked

@@ -20,9 +20,9 @@ def run_in_place_of(operation: keras.Operation, placed: Callable[..., Any]) -> N
     operation._inbound_nodes[-1].placed = placed
 
 
-def is_placed(operation: keras.Operation) -> bool:
-    """Whether something else runs for any symbolic call of this layer or operation."""
-    return any(hasattr(node, "placed") for node in operation._inbound_nodes)
+def run_instead(operation: keras.Operation) -> list[Any]:
+    """What else runs for symbolic calls of this layer or operation."""
+    return [node.placed for node in operation._inbound_nodes if hasattr(node, "placed")]
 
 
 def is_symbolic(arguments: Any) -> bool:

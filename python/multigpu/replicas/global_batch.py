@@ -5,6 +5,7 @@ mean over what a mask leaves, or anything else. So a layer that adds a loss, or 
 with its inputs merged. The layers that it calls are not: what they gave for the slices is merged, and given.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from multigpu.batches.call_arguments import CallArguments
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
+from multigpu.replicas.parts import scopes_noted
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.place_locate import locate, read
@@ -73,7 +75,8 @@ class GlobalBatchCalls:
         for call in self._calls:
             scope.calls = replay = _Replay(call, call is self._root, whole.merged)
             first = len(scope.losses)
-            with scope, inside_replica(), disable_remat(), replay.noted(parts.layers):
+            in_place = scopes_noted(lambda device: contextlib.nullcontext())
+            with scope, inside_replica(), in_place, disable_remat(), replay.noted(parts.layers):
                 if call is self._root:
                     args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
                     parts.template(*args, **kwargs)

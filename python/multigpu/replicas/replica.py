@@ -1,5 +1,6 @@
 """A replica: the template as a function of everything it reads, giving back everything it would have changed."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,11 @@ from multigpu.batches.call_arguments import CallArguments, flatten_composites, o
 from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
+from multigpu.devices.plan import Plan
 from multigpu.replicas.host_numbers import seeds_on_host
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.outputs import OutputLayout
+from multigpu.replicas.parts import Parts, scopes_noted
 from multigpu.replicas.row_mixing import check_rows_apart
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
@@ -22,6 +25,7 @@ from multigpu.replicas.template import TemplateParts
 from multigpu.replicas.xla import compiled
 from multigpu.weights.buckets import Types
 from multigpu.weights.gradient_structure import weights_with_rows
+from multigpu.weights.place_locate import stored_dtype
 
 Function = Callable[..., list[tf.Tensor]]
 
@@ -32,18 +36,22 @@ class Replica:
     The same object serves every device: it is traced once and the trace is run on each.
 
     Attributes:
+        noted: which ops belong to which part of the template.
         layout: what the results are.
         global_batch: what is left to be computed from them.
         updates: the variables that the template assigns, and how they travel.
         types: the types in which each weight can travel, by its id.
     """
 
+    noted: Parts
     layout: OutputLayout
     global_batch: GlobalBatchCalls
     updates: Updates
     types: dict[int, Types]
 
-    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker) -> None:
+    def __init__(
+        self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker, plan: Plan
+    ) -> None:
         """Takes what it runs.
 
         Args:
@@ -51,7 +59,9 @@ class Replica:
             batch: the arguments of the call.
             alone: whether its slice is the global batch.
             workers: over whose replicas its layers take their statistics.
+            plan: of which it is a replica.
         """
+        self._plan = plan
         self._parts = parts
         self._batch = batch
         self._alone = alone
@@ -65,12 +75,25 @@ class Replica:
         """Variables that it reads by itself, row by row, and to which gradients flow."""
         return self._parts.tables.trained()
 
-    def trace(self, inputs: Sequence[tf.Tensor]) -> Function:
-        """This replica as one concrete function, whose ops have no device yet: they run where it is called."""
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
-        specs[len(self._variables) : -2] = flatten_composites(open_types(self._batch.tensors))
+    @property
+    def num_variables(self) -> int:
+        """How many of the tensors that it takes are values of variables."""
+        return len(self._variables)
+
+    @property
+    def specs(self) -> list[tf.TensorSpec]:
+        """What it takes: values of the variables, dense components of a slice, and two scalars."""
+        variables = [tf.TensorSpec(v.shape, stored_dtype(v)) for v in self._variables]
+        return [*variables, *flatten_composites(open_types(self._batch.tensors)), *[tf.TensorSpec([], tf.int32)] * 2]
+
+    def trace(self, run: Function | None = None) -> tf.types.experimental.ConcreteFunction:
+        """This replica as one concrete function, whose ops have no device yet: they run where it is called.
+
+        Args:
+            run: what is traced, itself where nothing is given.
+        """
         with tf.device(None):
-            function = tf.function(self, autograph=False).get_concrete_function(*specs)
+            function = tf.function(run or self, autograph=False).get_concrete_function(*self.specs)
             for number in weights_with_rows(function, len(self._parts.weights)):
                 weight = id(self._parts.weights[number])
                 self.types[weight] = self.types[weight]._replace(rows=True)
@@ -100,6 +123,7 @@ class Replica:
         return [*flatten_composites(with_rows), *losses, *packed]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        self.noted = Parts(self._plan.parts, self._devices(inputs[-1]))
         sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
         slices = restore_composites(self._batch.tensors, list(components))
         run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
@@ -114,6 +138,11 @@ class Replica:
         values = [scope.value_now(variable) for variable in self._assigned]
         return [*flatten_composites(self.layout.with_rows), *losses, *values]
 
+    def _devices(self, replica: tf.Tensor) -> Sequence[str]:
+        """Where the parts are if it runs op by op; a trace says nothing of it."""
+        replicas = self._plan.replicas
+        return replicas[int(replica) % len(replicas)] if self._plan.groups and tf.executing_eagerly() else self._plan.parts
+
     def _noted(
         self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], kept: tf.Tensor, replica: tf.Tensor
     ) -> tuple[Any, ReplicaScope, LayerCalls]:
@@ -122,9 +151,11 @@ class Replica:
         scope = ReplicaScope(self._variables, sent, replica)
         scope.calls = calls = LayerCalls(self._parts.template)
         statistics, tables = self._parts.statistics, self._parts.tables
-        shared = statistics.seen_by_layers(kept, replica, self._workers)
+        over = self.noted.over_slices if self._plan.groups else functools.partial(self._workers.over_replicas, replica=replica)
+        shared = statistics.seen_by_layers(tf.minimum(kept, self._workers.counted), over)
+        in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
-        with scope, inside_replica(), shared, looked_up, noted, disable_remat():
+        with scope, inside_replica(), in_parts, shared, looked_up, noted, disable_remat():
             return self._parts.template(*args, **kwargs), scope, calls
 
     def _left_over(

@@ -1,15 +1,18 @@
-"""One replica on its device, which can be run under a tape of its own."""
+"""One replica on its device: forward, and the gradients of what arrived there."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
+from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.tapes import Taped, floating
-from multigpu.weights.buckets import Bucket, unpack
-from multigpu.weights.gradient_structure import GradientStructure
+from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable
+from multigpu.weights.buckets import Bucket, pack, unpack
+from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
 
 
 @dataclass
@@ -35,11 +38,96 @@ class ReplicaRun:
     structure: GradientStructure
     workers: OneWorker
 
-    def tape(self, arrived: Sequence[tf.Tensor]) -> Taped:
+    @property
+    def tables(self) -> Sequence[tf.Variable]:
+        """Variables that it reads by itself, row by row, and to which gradients flow."""
+        return self.replica.tables
+
+    def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """A run of the replica under a tape of its own."""
         weights = unpack(arrived[: len(self.buckets)], self.buckets)
         sources = [*weights, *arrived[len(self.buckets) :]]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*floating(sources), *self.replica.tables])
+            tape.watch([*floating(sources), *self.tables])
             results = list(self.function(*sources))
         return Taped(tape, sources, results)
+
+    forward = tape
+
+    def used(self, results: Sequence[tf.Tensor]) -> list[int]:
+        """Numbers of the results that a gradient comes back from."""
+        return used_of(results, self.replica.layout.num_differentiable, self.structure)
+
+    def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
+        """Parts whose gradients come together. In a graph each bucket is one: it leaves before others are there."""
+        num_buckets, num_parts = len(self.buckets), num_arrived + len(self.tables)
+        if tf.executing_eagerly():  # where it would run the replica once more for each of them, to second order
+            return [(list(range(num_parts)), self.device)]
+        groups = [*([bucket] for bucket in range(num_buckets)), list(range(num_buckets, num_parts))]
+        return [(group, self.device) for group in groups]
+
+    def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
+        kept = made.sources[-2]
+        gradients, of_tables = made.gradients(used, upstream, self.tables)
+        num_weights = sum(len(bucket.members) for bucket in self.buckets)
+        reached = self._reached(used)
+        self.structure.connected.update(w for w in range(num_weights) if gradients[w] is not None and w in reached)
+        sent = {w: or_zeros(gradients[w], made.sources[w], kept) for w in range(num_weights)}
+        tables_reached = self._tables_reached(used)
+        return [
+            *(pack(sent, bucket) for bucket in self.buckets),
+            *gradients[num_weights:],
+            *(
+                counted_rows(gradient, kept) if id(table) in tables_reached else None
+                for table, gradient in zip(self.tables, of_tables, strict=True)
+            ),
+        ]
+
+    def of_all_workers(self, of_tables: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
+        """The rows of each table, by its id, from the same replica of all workers."""
+        return {
+            id(table): self.workers.rows(gradient, self.device, f"table {position} of {self.number}")
+            for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True))
+            if gradient is not None
+        }
+
+    def _reached(self, used: Sequence[int]) -> Container[int]:
+        """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
+        function = self.function
+        if not isinstance(function, tf.types.experimental.ConcreteFunction):
+            return range(sys.maxsize)
+        return inputs_reached([function.outputs[i] for i in used], function.inputs)
+
+    def _tables_reached(self, used: Sequence[int]) -> Container[int]:
+        """Ids of the tables that lead to a result in use; a trace has their handles after its inputs."""
+        reached = self._reached(used)
+        if isinstance(reached, range):
+            return {id(table) for table in self.tables}
+        function: Any = self.function  # a concrete one
+        captured = function.captured_inputs
+        first = len(function.inputs) - len(captured)
+        return {
+            id(table)
+            for table in self.tables
+            if any(handle is table.handle and first + i in reached for i, handle in enumerate(captured))
+        }
+
+
+def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:
+    """Numbers of the results of one replica that a gradient comes back from."""
+    candidates = [i for i in range(num_differentiable) if is_differentiable(results[i])]
+    return [i for i in candidates if i in structure.used] or candidates
+
+
+def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+    """What goes back to the owner, which gives no gradient where none is connected."""
+    return tf.zeros_like(weight) if gradient is None else counted_rows(gradient, kept)
+
+
+def counted_rows(gradient: Gradient, kept: tf.Tensor) -> Gradient:
+    """Rows of a table's gradient, none of a replica that stands by; a dense one as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    values, indices = drop_standby(gradient.values, kept), drop_standby(gradient.indices, kept)
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)

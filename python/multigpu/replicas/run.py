@@ -10,22 +10,19 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient
-from multigpu.replicas.backward import Backward
-from multigpu.replicas.replica_run import ReplicaRun
+from multigpu.replicas.backward import Backward, Run
 from multigpu.replicas.tapes import release_with_the_verb, untaped
-from multigpu.weights.send_reduce import arrive
 
 
-def run_replica(run: ReplicaRun, buffers: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Results for packed weights and other inputs, differentiable to any order."""
+def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Results for what arrived, packed weights and other inputs, differentiable to any order."""
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        taped = [run.tape(untaped(arrived))]
-        results = taped[0].results
-        release_with_the_verb(taped)
-        return results, Backward(run, arrived, results, taped).gradient
+        made = [run.forward(untaped(arrived))]
+        results = made[0].results
+        release_with_the_verb(made)
+        return results, Backward(run, arrived, results, made).gradient
 
     with tf.device(run.device):
-        arrived = [arrive(buffer, bucket) for buffer, bucket in zip(buffers, run.buckets, strict=True)]
-        return list(forward(*arrived, *inputs))
+        return list(forward(*arrived))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.layers import moments_from
 
 
@@ -26,19 +25,17 @@ class SyncBatchNorm:
         self.layers = [layer for layer in normalizations if layer.synchronized]
 
     @contextlib.contextmanager
-    def seen_by_layers(self, kept: tf.Tensor, replica: tf.Tensor, workers: OneWorker) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, summed: Callable[..., tf.Tensor]) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
-            kept: rows of this replica that count; with 0 its slice stays out of the sums.
-            replica: the number of this replica.
-            workers: over whose replicas is summed.
+            counts: (), 1, or 0 for a slice that stays out of the sums.
+            summed: gives the sum of a tensor over all replicas; `label` says of what.
         """
         with contextlib.ExitStack() as stack:
             for position, layer in enumerate(self.layers):
-                summed = functools.partial(workers.over_replicas, label=f"statistics {position}", replica=replica)
-                counts = tf.minimum(kept, workers.counted)  # 1 or 0
-                stack.enter_context(moments_from(layer, _Moments(layer, summed, counts)))
+                of_layer = functools.partial(summed, label=f"statistics {position}")
+                stack.enter_context(moments_from(layer, _Moments(layer, of_layer, counts)))
             yield
 
 

@@ -3,20 +3,49 @@
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
 
-class Taped(NamedTuple):
-    """A forward pass that can be differentiated once."""
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
+
+
+class Differentiable(Protocol):
+    """A forward pass that can be differentiated once.
+
+    Attributes:
+        sources: what it is a function of.
+        results: what it gave.
+    """
+
+    sources: list[tf.Tensor]
+    results: list[tf.Tensor]
+
+    def gradients(
+        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
+    ) -> tuple[list[Gradient], list[Gradient]]:
+        """Gradients of the sources and of tables, from those of some results, which are given by their numbers."""
+
+
+@dataclass
+class Taped:
+    """A forward pass under a tape."""
 
     tape: tf.GradientTape
     sources: list[tf.Tensor]
     results: list[tf.Tensor]
 
+    def gradients(
+        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
+    ) -> tuple[list[Gradient], list[Gradient]]:
+        """Gradients of the sources and of tables, which have a gradient where another tape is around."""
+        targets = [self.results[i] for i in used]
+        return self.tape.gradient(targets, [self.sources, list(tables)], output_gradients=list(upstream))
 
-_of_the_verb: contextvars.ContextVar[list[list[Taped]] | None] = contextvars.ContextVar("_of_the_verb", default=None)
+
+_of_the_verb: contextvars.ContextVar[list[list[Differentiable]] | None] = contextvars.ContextVar("_of_the_verb", default=None)
 
 
 @contextlib.contextmanager
@@ -35,7 +64,7 @@ def tapes_released() -> Iterator[None]:
         _of_the_verb.reset(token)
 
 
-def release_with_the_verb(taped: list[Taped]) -> None:
+def release_with_the_verb(taped: list[Differentiable]) -> None:
     """Empties the list when the verb ends in which this is called, if any: a loop of one's own may ask later."""
     of_the_verb = _of_the_verb.get()
     if of_the_verb is not None:

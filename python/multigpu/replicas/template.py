@@ -39,7 +39,7 @@ class TemplateParts:
     def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
         """The parts of a template as it is now: layers may be frozen or thawed between calls."""
         layers = sublayers(template)
-        statistics, tables = SyncBatchNorm(layers), Tables(layers)
+        statistics, tables = SyncBatchNorm(layers), Tables([] if plan.groups else layers)
         return cls(
             template=template,
             layers=layers,
@@ -48,5 +48,5 @@ class TemplateParts:
             statistics=statistics,
             tables=tables,
             kept_by_keras=kept_by_keras(template),
-            jit_compile=not (statistics.layers or tables.layers) and wants_jit(template),
+            jit_compile=not (statistics.layers or tables.layers or plan.groups) and wants_jit(template),
         )

@@ -1,10 +1,11 @@
 """Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 
 from multigpu.devices.plan import Plan
+from multigpu.weights.home_parts import home_devices
 from multigpu.weights.buckets import BUCKET_BYTES, BUCKETS_OF_OWNER
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import num_bytes, stored_dtype
@@ -21,16 +22,29 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
 
     With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
     then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
-    Small weights that are used one after the other have one owner, and travel together.
+    Small weights that are used one after the other have one owner, and travel together. Those of a part are spread over
+    the devices on which it runs.
     """
     owners = dict.fromkeys(map(id, model.variables), "CPU:0")
     if not plan.cpu_relocation:
         loads = dict.fromkeys(plan.devices, 0)
-        for group in (model.trainable_variables, model.non_trainable_variables):
-            blocks = _blocks([variable for variable in group if stored_dtype(variable).is_floating], len(loads))
-            balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads)
-            owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
+        for kind in (model.trainable_variables, model.non_trainable_variables):
+            for devices, variables in _by_devices(model, kind, plan):
+                blocks = _blocks([variable for variable in variables if stored_dtype(variable).is_floating], len(devices))
+                balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads, devices)
+                owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
     return owners
+
+
+def _by_devices(
+    model: keras.Model, variables: Sequence[keras.Variable], plan: Plan
+) -> Iterator[tuple[tuple[str, ...], list[keras.Variable]]]:
+    """The variables of each part with the devices on which it runs; and those of no part, with all devices."""
+    homes = home_devices(model) if plan.groups else {}
+    for number, part in enumerate(plan.parts):
+        devices = tuple(dict.fromkeys(group[number] for group in plan.groups))
+        yield devices, [variable for variable in variables if homes.get(id(variable)) == part]
+    yield plan.devices, [variable for variable in variables if homes.get(id(variable)) not in plan.parts]
 
 
 def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[keras.Variable]]:
@@ -48,7 +62,7 @@ def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[k
     return [block for block in [*large, *blocks] if block]
 
 
-def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
+def balance(sizes: Sequence[int], loads: dict[str, int], devices: Sequence[str]) -> list[str]:
     """An owner for each size, so that the devices have about the same in total: the largest first, to the emptiest.
 
     This is R. L. Graham's rule ("Bounds on multiprocessing timing anomalies", 1969): at most 4/3 of the best possible.
@@ -56,10 +70,11 @@ def balance(sizes: Sequence[int], loads: dict[str, int]) -> list[str]:
     Args:
         sizes: in bytes.
         loads: bytes that each device has already; what it gets is added.
+        devices: among which to choose.
     """
     owners = [""] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        owner = min(loads, key=lambda device: loads[device])
+        owner = min(devices, key=lambda device: loads[device])
         loads[owner] += sizes[index]
         owners[index] = owner
     return owners

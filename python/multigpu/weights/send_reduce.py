@@ -20,6 +20,7 @@ def send(
     devices: Sequence[str],
     structure: GradientStructure,
     workers: OneWorker,
+    label: str = "",
 ) -> list[list[tf.Tensor]]:
     """Values of variables for each replica; differentiating them reduces what comes back.
 
@@ -30,12 +31,13 @@ def send(
         structure: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
             gradient, as on one device.
         workers: over which gradients are reduced.
+        label: tells what is sent from what else is sent in the same call.
 
     Returns:
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
     """
     per_bucket = [
-        _Fan(bucket, str(position), is_chunked(bucket, buckets, devices), devices, structure, workers).out(variables)
+        _Fan(bucket, f"{label}{position}", is_chunked(bucket, buckets, devices), devices, structure, workers).out(variables)
         for position, bucket in enumerate(buckets)
     ]
     return [[buffers[replica] for buffers in per_bucket] for replica in range(len(devices))]
@@ -120,7 +122,7 @@ class _Fan(NamedTuple):
             return dict.fromkeys(self.bucket.members)
         stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
         if all(isinstance(gradient, tf.IndexedSlices) for gradient in stored):
-            return {self.bucket.members[0]: self.workers.rows(_joined_rows(stored), self.bucket.owner, self.label)}
+            return {self.bucket.members[0]: self.workers.rows(joined_rows(stored), self.bucket.owner, self.label)}
         summed = tf.add_n([dense(x) for x in (self._whole(stored) if self.in_pieces else stored)])
         summed = self.workers.gradient(summed, self.bucket.owner, self.label)
         total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
@@ -132,7 +134,7 @@ class _Fan(NamedTuple):
         return [join(gradients[:others], self.bucket.shape), *gradients[others:]]
 
 
-def _joined_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+def joined_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
     """The gradient of a table: the rows of all replicas, in the order of the batch."""
     return tf.IndexedSlices(
         tf.concat([part.values for part in parts], axis=0),

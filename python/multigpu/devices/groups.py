@@ -1,0 +1,96 @@
+"""Groups: the devices of each replica of a template that has parts, one device for each part."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from multigpu.arguments import shown
+
+Group: TypeAlias = tuple[str, ...]
+
+HOST = "CPU:0"
+MOST_GROUPS = 1024  # more slices than a pipeline gains from: a longer list is a slip
+EXAMPLE = '`gpus=[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]`'
+
+
+def has_groups(gpus: object) -> bool:
+    """Whether `gpus` names groups: a list of lists."""
+    return _is_list(gpus) and any(map(_is_list, itertools.islice(gpus, MOST_GROUPS)))  # type: ignore[call-overload]
+
+
+def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], list[str]]) -> tuple[Group, ...]:
+    """The groups that `gpus` names.
+
+    Args:
+        gpus: as in `multi_gpu_model`.
+        parts: the devices of the template, in the order in which they were named; empty where it has no parts.
+        named: gives the names of the devices in one group.
+
+    Raises:
+        ValueError: the template has parts and `gpus` no groups, or the other way round; or groups have other lengths
+            than the template has devices, or share some of their devices.
+    """
+    entries = list(itertools.islice(gpus, MOST_GROUPS + 1))  # type: ignore[call-overload]
+    _check_entries(entries, gpus)
+    if not parts:
+        raise ValueError(
+            "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
+            f"gpus={shown(gpus)}, and a template without parts. Call its layers in `with multigpu.on_device(device):`, "
+            "or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
+        )
+    groups = tuple(tuple(named(entry)) for entry in entries)
+    _check_lengths(groups, parts, gpus)
+    _check_apart(groups, gpus)
+    return groups
+
+
+def parts_in_groups(parts: Sequence[str], groups: Sequence[Group]) -> tuple[str, ...]:
+    """The parts whose places a group takes: all, or where it names one device less, all but that on the host."""
+    return tuple(part for part in parts if not groups or len(groups[0]) == len(parts) or part != HOST)
+
+
+def _check_entries(entries: Sequence[object], gpus: object) -> None:
+    if len(entries) > MOST_GROUPS:
+        raise ValueError(f"Expected at most {MOST_GROUPS:,} groups in `gpus`. Received: gpus={shown(gpus)}.")
+    for entry in entries:
+        if not _is_list(entry):
+            raise ValueError(
+                "Expected each entry of `gpus` to be a group of devices, or none. "
+                f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. Use {EXAMPLE}."
+            )
+
+
+def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) -> None:
+    lengths = {len(parts), len(parts) - (HOST in parts)}
+    for group in groups:
+        if len(group) not in lengths or len(group) != len(groups[0]):
+            raise ValueError(
+                f"Expected {len(parts)} devices in each group, since the template has parts on {_listed(parts)}"
+                f"{', or one less, and what is on the host stays there' if len(lengths) > 1 else ''}. "
+                f"Received: {len(group)} in the group {list(group)} of gpus={shown(gpus)}."
+            )
+
+
+def _check_apart(groups: Sequence[Group], gpus: object) -> None:
+    """Refuses groups that share some of their devices: a device holds one part."""
+    for group in groups:
+        if len(set(group)) < len(group):
+            raise ValueError(
+                f"Expected each device once in a group. Received: {list(group)} in gpus={shown(gpus)}. Put both parts "
+                "on one device in the template."
+            )
+    for one, another in itertools.combinations(dict.fromkeys(groups), 2):
+        if set(one) & set(another):
+            raise ValueError(
+                "Expected two groups to be the same, one slice behind the other, or to have no device in common. "
+                f"Received: {list(one)} and {list(another)} in gpus={shown(gpus)}. A device holds one part of the "
+                "template."
+            )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)

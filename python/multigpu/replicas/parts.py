@@ -1,0 +1,74 @@
+"""The parts of a template: which ops of a replica's trace belong to which, by the scopes in which they were made."""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from multigpu.private_api.gradients import custom_gradient
+
+Scope: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
+
+_scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope of a part", default=None)
+
+
+class Parts:
+    """The parts of a template as one run of it shows them.
+
+    Attributes:
+        sums: of each tensor that stands for a sum over all slices, what this slice adds to it, both in the trace.
+    """
+
+    def __init__(self, devices: Sequence[str], group: Sequence[str]) -> None:
+        """Takes the devices that the template names, one for each part, and those where it runs if op by op."""
+        self._devices, self._group = tuple(devices), tuple(group)
+        self._scopes: list[tuple[range, int]] = []
+        self.sums: list[tuple[tf.Tensor, tf.Tensor]] = []
+
+    @contextlib.contextmanager
+    def scope(self, device: str) -> Iterator[None]:
+        """Ops made in it belong to the part on this device. A device that is no part, such as the host, is kept."""
+        if device not in self._devices or tf.executing_eagerly():
+            with tf.device(dict(zip(self._devices, self._group, strict=True)).get(device, device)):
+                yield
+            return
+        graph = tf.compat.v1.get_default_graph()
+        first = graph.version
+        yield
+        self._scopes.append((range(first, graph.version), self._devices.index(device)))
+
+    def of_ops(self, ops: Sequence[tf.Operation]) -> list[int | None]:
+        """The part of each op of the trace, given in the order in which they were made; None outside of any scope."""
+        parts: list[int | None] = [None] * len(ops)
+        for made, part in reversed(self._scopes):  # scopes end from the inside out: the innermost counts
+            parts[made.start : made.stop] = [part] * len(parts[made.start : made.stop])
+        return parts
+
+    def over_slices(self, x: tf.Tensor, label: str = "") -> tf.Tensor:
+        """Stands for the sum of `x` over all slices, and so does its gradient."""
+
+        @custom_gradient
+        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            total = tf.identity(value)
+            self.sums.append((total, value))
+            return total, self.over_slices
+
+        return summed(x)
+
+
+@contextlib.contextmanager
+def scopes_noted(scope: Scope) -> Iterator[None]:
+    """While it lasts, `scope` is what a scope of `on_device()` is, given the device."""
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def part_scope(device: str) -> contextlib.AbstractContextManager[None] | None:
+    """The scope of the part on a device, in a replica that has parts; else None."""
+    scope = _scope.get()
+    return None if scope is None else scope(device)

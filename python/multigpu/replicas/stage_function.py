@@ -1,0 +1,58 @@
+"""Some ops of a trace as a function of their own."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+
+class StageFunction:
+    """Makes functions of the ops of one trace.
+
+    The ops of a stage name no device but those that were named inside of it, so that they run where it is called.
+    """
+
+    def __init__(self, graph: tf.Graph, captured: Mapping[int, tf.Tensor]) -> None:
+        """Takes the trace.
+
+        Args:
+            graph: of the trace.
+            captured: what it takes from around it, by the ids of the tensors inside.
+        """
+        definition = graph.as_graph_def()
+        self._nodes = {node.name: node for node in definition.node}
+        self._frame = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
+        self._captured = captured
+
+    def trace(
+        self, ops: Sequence[tf.Operation], takes: Sequence[tf.Tensor], gives: Sequence[tf.Tensor]
+    ) -> Callable[..., list[tf.Tensor]]:
+        """A function of the tensors `takes` that runs the ops and returns the tensors `gives`."""
+        definition = self._definition(ops)
+        around = {x.name: self._captured[id(x)] for op in ops for x in op.inputs if id(x) in self._captured}
+
+        def stage(*given: tf.Tensor) -> list[tf.Tensor]:
+            known = {x.name: value for x, value in zip(takes, given, strict=True)}
+            made = tf.graph_util.import_graph_def(
+                definition, input_map={**known, **around}, return_elements=[x.name for x in gives], name="stage"
+            )
+            for x, of_trace in zip(made, gives, strict=True):
+                x.set_shape(of_trace.shape)  # which code may have told the trace
+            return made
+
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in takes]
+        with tf.device(None):
+            return tf.function(stage, autograph=False).get_concrete_function(*specs)
+
+    def _definition(self, ops: Sequence[tf.Operation]) -> tf.compat.v1.GraphDef:
+        """The ops, without what ties them to others: the order of side effects, and gradients to where their op is."""
+        names = {op.name for op in ops}
+        definition = tf.compat.v1.GraphDef()
+        definition.CopyFrom(self._frame)
+        for op in ops:
+            node = definition.node.add()
+            node.CopyFrom(self._nodes[op.name])
+            kept = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+            del node.input[:]
+            node.input.extend(kept)
+            node.attr.pop("_class", None)
+        return definition

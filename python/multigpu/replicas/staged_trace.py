@@ -1,0 +1,87 @@
+"""The trace of a replica that has parts, in stages, with its backward pass in the same graph."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from multigpu.replicas.replica import Replica
+from multigpu.replicas.stages import Stage, cut
+from multigpu.replicas.tapes import Gradient, is_differentiable
+
+
+class StagedTrace:
+    """A replica and its gradients, as stages that run on the devices of a group.
+
+    Attributes:
+        function: the trace that was cut.
+        used: numbers of the results whose gradients it takes.
+        results: what the replica gives, in the trace.
+        upstream: the gradients of the results in use, in the trace.
+        gradients: of all that the replica takes, in the trace.
+        stages: in an order in which they can run.
+        sums: tensors that stand for sums over slices, each with what is summed.
+    """
+
+    def __init__(self, replica: Replica, used: Sequence[int] | None) -> None:
+        """Traces a replica.
+
+        Args:
+            replica: which.
+            used: numbers of the results that a gradient comes back from; None for all that can have one.
+        """
+        self._replica = replica
+        self.used: list[int] | None = None if used is None else list(used)
+        self.upstream: list[tf.Tensor] = []
+        self.gradients: list[Gradient] = []
+        self.function = replica.trace(self._run)
+        ops, sources = self.function.graph.get_operations(), self.function.inputs
+        parts = [*replica.noted.of_ops(ops[: self._num_forward])]
+        parts += _parts_of_gradients(ops, parts)
+        self.sums = replica.noted.sums
+        made = [*self.results, *_components(self.gradients)]
+        self.stages: list[Stage] = cut(
+            self.function, parts, self._num_forward, made, [*sources, *self.upstream], self.sums
+        )
+
+    @property
+    def homes(self) -> list[int]:
+        """For each variable that the replica takes, the part that reads it first."""
+        first: dict[int, int] = {}
+        for stage in self.stages:
+            for x in stage.takes:
+                first.setdefault(id(x), stage.part)
+        return [first.get(id(x), 0) for x in self.function.inputs[: self._replica.num_variables]]
+
+    def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        self.results = self._replica(*inputs)
+        self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
+        if self.used is None:
+            candidates = range(self._replica.layout.num_differentiable)
+            self.used = [i for i in candidates if is_differentiable(self.results[i])]
+        if self.used:
+            self._differentiate(inputs)
+        return self.results
+
+    def _differentiate(self, inputs: Sequence[tf.Tensor]) -> None:
+        """Adds the backward pass, each op of which knows the op of the forward pass that it belongs to."""
+        targets = [self.results[i] for i in self.used or []]
+        self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
+        floating = [x for x in inputs if is_differentiable(x)]
+        found = iter(tf.compat.v1.gradients(targets, floating, self.upstream, colocate_gradients_with_ops=True))
+        self.gradients = [next(found) if is_differentiable(x) else None for x in inputs]
+
+
+def _parts_of_gradients(ops: Sequence[tf.Operation], parts: Sequence[int | None]) -> list[int | None]:
+    """The part of each op that follows the forward pass: that of the op which it differentiates."""
+    part_of = {op.name: part for op, part in zip(ops, parts, strict=False)}
+    found = []
+    for op in ops[len(parts) :]:
+        groups = [group.decode().removeprefix("loc:@") for group in op.colocation_groups()]
+        part_of[op.name] = next((part_of[name] for name in groups if part_of.get(name) is not None), None)
+        found.append(part_of[op.name])
+    return found
+
+
+def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:
+    present = [gradient for gradient in gradients if gradient is not None]
+    return [x for gradient in present for x in tf.nest.flatten(gradient, expand_composites=True)]

@@ -1,0 +1,89 @@
+"""Weights and state on their way to groups: those of a part go to the devices on which it runs, once to each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from multigpu.cluster.one_worker import OneWorker
+from multigpu.devices.plan import Plan
+from multigpu.weights.buckets import Bucket, Types, buckets_of, unpack
+from multigpu.weights.gradient_structure import GradientStructure
+from multigpu.weights.send_reduce import arrive, send, send_once
+
+
+class Copy(NamedTuple):
+    """A bucket on a device, for all slices that go through it."""
+
+    bucket: Bucket
+    device: str
+
+
+class GroupSending:
+    """How the variables of a template reach the groups of a plan."""
+
+    def __init__(
+        self,
+        weights: Sequence[keras.Variable],
+        state: Sequence[keras.Variable],
+        plan: Plan,
+        homes: Sequence[int],
+    ) -> None:
+        """Takes what is sent.
+
+        Args:
+            weights: to which gradients flow back.
+            state: the other variables.
+            plan: with the groups.
+            homes: the part that reads a variable first, of weights and then of state.
+        """
+        self._weights, self._state = weights, state
+        self._plan = plan
+        self._homes = homes
+
+    def weights(
+        self, types: Mapping[int, Types], structure: GradientStructure, workers: OneWorker
+    ) -> tuple[list[Copy], list[tf.Tensor]]:
+        """Buckets on devices, and the buffers there. Differentiating these reduces what comes back.
+
+        Args:
+            types: in which weights travel, by their ids.
+            structure: as for `send`.
+            workers: over which gradients are reduced.
+        """
+        copies: list[Copy] = []
+        buffers: list[tf.Tensor] = []
+        for part, numbers, devices in self._parts(self._homes[: len(self._weights)]):
+            buckets = _numbered(buckets_of([self._weights[number] for number in numbers], types), numbers)
+            sent = send(self._weights, buckets, devices, structure, workers, label=f"part {part}, ")
+            for device, of_device in zip(devices, sent, strict=True):
+                with tf.device(device):
+                    buffers += [arrive(buffer, bucket) for buffer, bucket in zip(of_device, buckets, strict=True)]
+                copies += [Copy(bucket, device) for bucket in buckets]
+        return copies, buffers
+
+    def state(self) -> list[list[tf.Tensor]]:
+        """The values of the state for each replica, on the devices of its group."""
+        values: dict[tuple[int, str], tf.Tensor] = {}
+        homes = self._homes[len(self._weights) :]
+        for _, numbers, devices in self._parts(homes):
+            variables = [self._state[number] for number in numbers]
+            buckets = buckets_of(variables)
+            buffers = send_once(variables, buckets)
+            for device in devices:
+                with tf.device(device):
+                    tensors = unpack(buffers, buckets, whole_numbers_on="CPU:0")
+                values.update(((number, device), x) for number, x in zip(numbers, tensors, strict=True))
+        return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.groups]
+
+    def _parts(self, homes: Sequence[int]) -> Iterator[tuple[int, list[int], list[str]]]:
+        """The number of each part, those of its variables, and the devices on which it runs."""
+        for part in range(len(self._plan.parts)):
+            numbers = [number for number, home in enumerate(homes) if home == part]
+            yield part, numbers, list(dict.fromkeys(group[part] for group in self._plan.groups))
+
+
+def _numbered(buckets: Sequence[Bucket], numbers: Sequence[int]) -> list[Bucket]:
+    """Buckets of some weights, with the numbers that these have among all."""
+    return [bucket._replace(members=tuple(numbers[member] for member in bucket.members)) for bucket in buckets]

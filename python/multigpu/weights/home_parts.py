@@ -1,0 +1,51 @@
+"""The parts of a template by what is known before it runs: their devices, and the weights that each of them keeps."""
+
+from typing import NamedTuple
+
+import keras
+
+from multigpu.private_api.functional import run_instead
+from multigpu.private_api.layers import sublayers
+
+
+class Placement(NamedTuple):
+    """A layer or operation was called in a scope of `on_device()`.
+
+    Attributes:
+        number: which of all such calls in this process that was.
+        device: name of the device.
+    """
+
+    number: int
+    device: str
+
+
+def part_devices(model: keras.Layer) -> tuple[str, ...]:
+    """The devices that a model names for its parts, in the order in which it named them first."""
+    placements = [_kept_by(layer) for layer in _layers(model)]
+    for operation in _operations(model):
+        placements += [call.placement for call in run_instead(operation)]
+    return tuple(dict.fromkeys(placement.device for placement in sorted(p for p in placements if p)))
+
+
+def home_devices(model: keras.Layer) -> dict[int, str]:
+    """The device that a model names for each weight, by the weight's id: of the layer that was placed first."""
+    homes: dict[int, str] = {}
+    placed = [(placement, layer) for layer in _layers(model) if (placement := _kept_by(layer))]
+    for placement, layer in sorted(placed, key=lambda pair: pair[0]):
+        for variable in layer.variables:
+            homes.setdefault(id(variable), placement.device)
+    return homes
+
+
+def _layers(model: keras.Layer) -> list[keras.Layer]:
+    return [model, *sublayers(model)]
+
+
+def _operations(model: keras.Layer) -> list[keras.Operation]:
+    graphs = [layer for layer in _layers(model) if isinstance(layer, keras.Function)]
+    return [*sublayers(model), *(operation for graph in graphs for operation in graph.operations)]
+
+
+def _kept_by(layer: keras.Layer) -> Placement | None:
+    return layer.__dict__.get("kept_by")
