@@ -11,12 +11,12 @@ class StageFunction:
     The ops of a stage name no device but those that were named inside of it, so that they run where it is called.
     """
 
-    def __init__(self, graph: tf.Graph, captured: Mapping[int, tf.Tensor]) -> None:
+    def __init__(self, graph: tf.Graph, captured: Mapping[str, tf.Tensor]) -> None:
         """Takes the trace.
 
         Args:
             graph: of the trace.
-            captured: what it takes from around it, by the ids of the tensors inside.
+            captured: what it takes from around it, by the names of the tensors inside.
         """
         definition = graph.as_graph_def()
         self._nodes = {node.name: node for node in definition.node}
@@ -28,7 +28,7 @@ class StageFunction:
     ) -> Callable[..., list[tf.Tensor]]:
         """A function of the tensors `takes` that runs the ops and returns the tensors `gives`."""
         definition = self._definition(ops)
-        around = {x.name: self._captured[id(x)] for op in ops for x in op.inputs if id(x) in self._captured}
+        around = {x.name: self._captured[x.name] for op in ops for x in op.inputs if x.name in self._captured}
 
         def stage(*given: tf.Tensor) -> list[tf.Tensor]:
             known = {x.name: value for x, value in zip(takes, given, strict=True)}

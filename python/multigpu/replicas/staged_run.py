@@ -12,7 +12,7 @@ from multigpu.replicas.replica import Replica
 from multigpu.replicas.replica_run import counted_rows, used_of
 from multigpu.replicas.staged_trace import StagedTrace
 from multigpu.replicas.staged_traces import StagedTraces
-from multigpu.replicas.stages import Stage, sums_before
+from multigpu.replicas.stages import Stage, names, sums_before
 from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating
 from multigpu.weights.buckets import open_bucket, pack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
@@ -166,7 +166,7 @@ class StagedForward:
         self.sources = sources
         self._run = run
         self._num_weights = len(sources) - sum(len(of_slice) - run.num_weights for of_slice in taken)
-        inputs = list(map(id, trace.function.inputs))
+        inputs = names(trace.function.inputs)
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
         self._kept = [of_slice[-2] for of_slice in taken]
         self._shared = set(inputs[: len(run.traces.homes)])
@@ -174,7 +174,7 @@ class StagedForward:
     @property
     def results(self) -> list[tf.Tensor]:
         """Of all slices, one slice after the other."""
-        return [values[id(x)] for values in self._values for x in self.trace.results]
+        return [values[x.name] for values in self._values for x in self.trace.results]
 
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
@@ -183,7 +183,7 @@ class StagedForward:
         each = len(upstream) // len(self._values)
         for number, values in enumerate(self._values):
             given = upstream[number * each : (number + 1) * each]
-            values.update(zip(map(id, self.trace.upstream), given, strict=True))
+            values.update(zip(names(self.trace.upstream), given, strict=True))
         self.run([stage for stage in self.trace.stages if stage.backward])
         found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
         return self._run.to_sources(found, self._num_weights, self._kept), []
@@ -193,26 +193,26 @@ class StagedForward:
         for stage in stages:
             self._sum(stage)
             for number, values in enumerate(self._values):
-                taken = [values[id(x)] for x in stage.takes]
-                waits = [id(x) not in self._shared for x in stage.takes]
+                taken = [values[x.name] for x in stage.takes]
+                waits = [x.name not in self._shared for x in stage.takes]
                 made = self._run.order.run(stage, self._run.groups[number][stage.part], taken, waits)
-                values.update(zip(map(id, stage.gives), made, strict=True))
+                values.update(zip(names(stage.gives), made, strict=True))
 
     def _sum(self, stage: Stage) -> None:
         """Makes the sums over slices that a stage takes."""
         for total, x in sums_before(stage, self.trace.sums):
-            if id(total) not in self._values[0]:
+            if total.name not in self._values[0]:
                 with tf.device(self._run.groups[0][stage.part]):
-                    summed = tf.add_n([values[id(x)] for values in self._values])
+                    summed = tf.add_n([values[x.name] for values in self._values])
                 for values in self._values:
-                    values[id(total)] = summed
+                    values[total.name] = summed
 
 
-def _valued(gradient: Gradient, values: dict[int, tf.Tensor]) -> Gradient:
+def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
     """A gradient of the trace, as it is for a slice."""
     if gradient is None:
         return None
-    return tf.nest.map_structure(lambda x: values[id(x)], gradient, expand_composites=True)
+    return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)
 
 
 def _or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:

@@ -34,13 +34,15 @@ class StagedTrace:
         self.upstream: list[tf.Tensor] = []
         self.gradients: list[Gradient] = []
         self.function = replica.trace(self._run)
-        ops, sources = self.function.graph.get_operations(), self.function.inputs
-        parts = [*replica.noted.of_ops(ops[: self._num_forward])]
-        parts += _parts_of_gradients(ops, parts)
+        ops = self.function.graph.get_operations()
         self.sums = replica.noted.sums
-        made = [*self.results, *_components(self.gradients)]
         self.stages: list[Stage] = cut(
-            self.function, parts, self._num_forward, made, [*sources, *self.upstream], self.sums
+            self.function,
+            _parts_of(ops, replica.noted.of_ops(ops[: self._num_forward])),
+            self.results,
+            _components(self.gradients),
+            self.upstream,
+            self.sums,
         )
 
     @property
@@ -49,8 +51,8 @@ class StagedTrace:
         first: dict[int, int] = {}
         for stage in self.stages:
             for x in stage.takes:
-                first.setdefault(id(x), stage.part)
-        return [first.get(id(x), 0) for x in self.function.inputs[: self._replica.num_variables]]
+                first.setdefault(x.name, stage.part)
+        return [first.get(x.name, 0) for x in self.function.inputs[: self._replica.num_variables]]
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         self.results = self._replica(*inputs)
@@ -71,15 +73,13 @@ class StagedTrace:
         self.gradients = [next(found) if is_differentiable(x) else None for x in inputs]
 
 
-def _parts_of_gradients(ops: Sequence[tf.Operation], parts: Sequence[int | None]) -> list[int | None]:
-    """The part of each op that follows the forward pass: that of the op which it differentiates."""
-    part_of = {op.name: part for op, part in zip(ops, parts, strict=False)}
-    found = []
-    for op in ops[len(parts) :]:
-        groups = [group.decode().removeprefix("loc:@") for group in op.colocation_groups()]
-        part_of[op.name] = next((part_of[name] for name in groups if part_of.get(name) is not None), None)
-        found.append(part_of[op.name])
-    return found
+def _parts_of(ops: Sequence[tf.Operation], forward: Sequence[int | None]) -> dict[str, int | None]:
+    """The part of each op, by name: one that follows the forward pass has that of the op which it differentiates."""
+    parts = {op.name: part for op, part in zip(ops, forward, strict=False)}
+    for op in ops[len(forward) :]:
+        named = [group.decode().removeprefix("loc:@") for group in op.colocation_groups()]
+        parts[op.name] = next((parts[name] for name in named if parts.get(name) is not None), None)
+    return parts
 
 
 def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:

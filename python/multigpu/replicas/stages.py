@@ -5,7 +5,7 @@ of its part in each group, and slices can go through a device one behind the oth
 "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", 2019, https://arxiv.org/abs/1811.06965.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -36,130 +36,154 @@ class Stage:
 
 def cut(
     function: tf.types.experimental.ConcreteFunction,
-    parts: Sequence[int | None],
-    num_forward: int,
+    parts: Mapping[str, int | None],
     results: Sequence[tf.Tensor],
-    given: Sequence[tf.Tensor],
+    gradients: Sequence[tf.Tensor],
+    upstream: Sequence[tf.Tensor],
     sums: Sequence[tuple[tf.Tensor, tf.Tensor]],
 ) -> list[Stage]:
     """The stages of a trace, in an order in which they can run.
 
     Args:
         function: the trace.
-        parts: of each of its ops, in the order in which they were made; None for one of no part, which goes where its
-            inputs are.
-        num_forward: how many ops are of the forward pass.
-        results: tensors that it makes and that are wanted.
-        given: tensors that need not be made: inputs, and gradients of results.
+        parts: of its ops, by name; None for one of no part, which goes where its inputs are.
+        results: tensors that it makes in the forward pass.
+        gradients: tensors that it makes in the backward pass.
+        upstream: the gradients that it is given for the backward pass.
         sums: tensors that stand for sums over slices, which are made between stages, each with what is summed.
     """
-    ops = function.graph.get_operations()
     captured = _captured(function)
-    outside = {id(x) for x in [*given, *(total for total, _ in sums)]} | captured.keys()
-    summed = {id(total): x for total, x in sums}
-    needed = _needed(ops, [*results, *summed.values()], function.graph.control_outputs, outside)
-    stages = _dealt(ops, needed, parts, num_forward, outside, summed)
-    _connect(stages, [*results, *summed.values()], captured)
+    summed = {total.name: x for total, x in sums}
+    outside = {*names(function.inputs), *names(upstream), *summed}
+    forward = _needed([x.op for x in results], outside, summed) | _needed(function.graph.control_outputs, outside, summed)
+    needed = forward | _needed([x.op for x in gradients if x.name not in outside], outside, summed)
+    ops = _in_order([op for op in function.graph.get_operations() if op.name in needed], summed)
+    stages = _Dealing(parts, forward, outside, summed).deal(ops)
+    _connect(stages, [*results, *gradients, *summed.values()], captured)
     library = StageFunction(function.graph, captured)
     for stage in stages:
         stage.function = library.trace(stage.ops, stage.takes, stage.gives)
     return stages
 
 
-def _captured(function: tf.types.experimental.ConcreteFunction) -> dict[int, tf.Tensor]:
-    """What a trace takes from around it, such as lookup tables, by the ids of the tensors inside."""
+def _captured(function: tf.types.experimental.ConcreteFunction) -> dict[str, tf.Tensor]:
+    """What a trace takes from around it, such as lookup tables, by the names of the tensors inside."""
     outer = function.captured_inputs
     inner = function.inputs[len(function.inputs) - len(outer) :]
-    return {id(x): tensor for x, tensor in zip(inner, outer, strict=True)}
+    return {x.name: tensor for x, tensor in zip(inner, outer, strict=True)}
 
 
-def _needed(
-    ops: Sequence[tf.Operation], wanted: Sequence[tf.Tensor], effects: Sequence[tf.Operation], outside: set[int]
-) -> set[int]:
-    """Numbers of the ops that tensors, and effects such as `tf.print`, depend on."""
-    number = {id(op): position for position, op in enumerate(ops)}
-    seen: set[int] = set()
-    pending = [x.op for x in wanted if id(x) not in outside] + list(effects)
+def _needed(wanted: Sequence[tf.Operation], outside: Collection[str], summed: Mapping[str, tf.Tensor]) -> set[str]:
+    """Names of the ops that others depend on, and of these."""
+    seen: set[str] = set()
+    pending = [op for op in wanted if op.type != "Placeholder"]
     while pending:
         op = pending.pop()
-        if number[id(op)] in seen or op.type == "Placeholder":
-            continue
-        seen.add(number[id(op)])
-        pending += [x.op for x in op.inputs if id(x) not in outside] + list(op.control_inputs)
+        if op.name not in seen:
+            seen.add(op.name)
+            pending += _before(op, outside, summed)
     return seen
 
 
-def _dealt(
-    ops: Sequence[tf.Operation],
-    needed: set[int],
-    parts: Sequence[int | None],
-    num_forward: int,
-    outside: set[int],
-    summed: dict[int, tf.Tensor],
-) -> list[Stage]:
-    """Stages with their ops. An op goes into the first stage of its part in which all of its inputs are known."""
-    stages: list[Stage] = []
-    stage_of: dict[int, int] = {}  # of an op, by id
-    first_backward = 0
-    loose: list[int] = []  # ops of no part that depend on none
+def _before(op: tf.Operation, outside: Collection[str], summed: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
+    """The ops that come before one, be it with a sum over slices between them."""
+    inputs = [summed.get(x.name, x) for x in op.inputs if x.name in summed or x.name not in outside]
+    return [before for before in [*(x.op for x in inputs), *op.control_inputs] if before.type != "Placeholder"]
 
-    def first_of(part: int, least: int, backward: bool) -> int:
-        for number in range(max(least, first_backward if backward else 0), len(stages)):
-            if stages[number].part == part:
+
+def _in_order(ops: Sequence[tf.Operation], summed: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
+    """Ops after all that they depend on. They were made so, but for those that a gradient adds before a loop."""
+    made = {op.name: op for op in ops}
+    order: dict[str, tf.Operation] = {}
+    for op in ops:
+        pending = [op]
+        while pending:
+            missing = [b for b in _before(pending[-1], (), summed) if b.name in made and b.name not in order]
+            if missing:
+                pending += missing
+            else:
+                last = pending.pop()
+                order[last.name] = last
+    return list(order.values())
+
+
+class _Dealing:
+    """Deals ops to stages: each goes into the first one of its part in which all of its inputs are known."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, int | None],
+        forward: Collection[str],
+        outside: Collection[str],
+        summed: Mapping[str, tf.Tensor],
+    ) -> None:
+        self._parts, self._forward = parts, forward
+        self._outside, self._summed = outside, summed
+        self._stages: list[Stage] = []
+        self._number: dict[str, int] = {}  # of the stage of an op
+
+    def deal(self, ops: Sequence[tf.Operation]) -> list[Stage]:
+        """The stages with their ops, which are given in an order in which they can run."""
+        for backward in (False, True):
+            first = len(self._stages)
+            of_pass = [op for op in ops if (op.name not in self._forward) == backward]
+            loose = [op for op in of_pass if not self._deal(op, backward, first)]
+            self._deal_loose(loose, of_pass, backward, first)
+            for op in of_pass:
+                self._stages[self._number[op.name]].ops.append(op)
+        return self._stages
+
+    def _deal(self, op: tf.Operation, backward: bool, first: int) -> bool:
+        """Deals an op, if it is of a part or depends on one."""
+        known = [self._number[x.op.name] for x in op.inputs if x.op.name in self._number and x.name not in self._summed]
+        sums = [self._summed[x.name].op.name for x in op.inputs if x.name in self._summed]
+        known += [self._number[name] + 1 for name in sums]  # after all slices have gone through what is summed
+        part = self._parts.get(op.name)
+        if part is None and known:
+            part = self._stages[min(max(known), len(self._stages) - 1)].part
+        if part is not None:
+            self._number[op.name] = self._first_of(part, max([first, *known]), backward)
+        return part is not None
+
+    def _deal_loose(self, loose: Sequence[tf.Operation], ops: Sequence[tf.Operation], backward: bool, first: int) -> None:
+        """Deals ops that depend on no part to the stage that needs them first."""
+        readers: dict[str, list[int]] = {}
+        for op in ops:
+            for before in _before(op, self._outside, {}):
+                readers.setdefault(before.name, []).append(self._number.get(op.name, -1))
+        for op in reversed(loose):
+            known = [number for number in readers.get(op.name, []) if number >= 0]
+            number = min(known) if known else self._first_of(0, first, backward)
+            self._number[op.name] = number
+            for before in _before(op, self._outside, {}):
+                readers[before.name].append(number)
+
+    def _first_of(self, part: int, least: int, backward: bool) -> int:
+        for number in range(least, len(self._stages)):
+            if self._stages[number].part == part:
                 return number
-        stages.append(Stage(part, backward))
-        return len(stages) - 1
-
-    for position in sorted(needed):
-        op, backward = ops[position], position >= num_forward
-        if backward and not first_backward:
-            first_backward = len(stages)
-        known = [stage_of[id(x.op)] for x in op.inputs if id(x) not in outside and id(x.op) in stage_of]
-        known += [stage_of[id(summed[id(x)].op)] + 1 for x in op.inputs if id(x) in summed and id(summed[id(x)].op) in stage_of]
-        part = parts[position]
-        if part is None and not known:
-            loose.append(position)
-            continue
-        least = max(known, default=0)
-        if part is None:
-            part = stages[min(least, len(stages) - 1)].part
-        stage_of[id(op)] = first_of(part, least, backward)
-    _deal_loose(ops, needed, loose, stage_of, first_of)
-    for position in sorted(needed):
-        stages[stage_of[id(ops[position])]].ops.append(ops[position])
-    return stages
+        self._stages.append(Stage(part, backward))
+        return len(self._stages) - 1
 
 
-def _deal_loose(
-    ops: Sequence[tf.Operation],
-    needed: set[int],
-    loose: Sequence[int],
-    stage_of: dict[int, int],
-    first_of: Callable[[int, int, bool], int],
-) -> None:
-    """Puts ops that depend on no part into the stage that needs them first."""
-    readers: dict[int, list[tf.Operation]] = {}
-    for position in needed:
-        for x in ops[position].inputs:
-            readers.setdefault(id(x.op), []).append(ops[position])
-    for position in reversed(loose):
-        first = [stage_of[id(reader)] for reader in readers.get(id(ops[position]), []) if id(reader) in stage_of]
-        stage_of[id(ops[position])] = min(first) if first else first_of(0, 0, False)
-
-
-def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: dict[int, tf.Tensor]) -> None:
+def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: dict[str, tf.Tensor]) -> None:
     """Notes what each stage takes and gives."""
-    wanted = {id(x): x for x in results}
+    wanted = {x.name: x for x in results}
     for stage in stages:
-        own = set(map(id, stage.ops))
-        taken = {id(x): x for op in stage.ops for x in op.inputs if id(x.op) not in own and id(x) not in captured}
+        own = {op.name for op in stage.ops}
+        taken = {x.name: x for op in stage.ops for x in op.inputs if x.op.name not in own and x.name not in captured}
         stage.takes = list(taken.values())
         wanted.update(taken)
     for stage in stages:
-        stage.gives = [x for op in stage.ops for x in op.outputs if id(x) in wanted]
+        stage.gives = [x for op in stage.ops for x in op.outputs if x.name in wanted]
 
 
 def sums_before(stage: Stage, sums: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """The sums over slices that a stage takes."""
-    taken = set(map(id, stage.takes))
-    return ((total, x) for total, x in sums if id(total) in taken)
+    taken = {x.name for x in stage.takes}
+    return ((total, x) for total, x in sums if total.name in taken)
+
+
+def names(tensors: Sequence[tf.Tensor]) -> list[str]:
+    """Names of tensors, by which a trace knows them: a gradient makes the outputs of a loop anew."""
+    return [x.name for x in tensors]
