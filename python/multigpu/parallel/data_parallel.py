@@ -149,7 +149,9 @@ class _Steps:
         for number, group in enumerate(self.plan.groups):
             with tf.device(group[0]):
                 inputs += [*state[number], *self._of_slice(slices, number)]
-        run = StagedRun(replica, traces, copies, len(self.parts.weights), self.plan.groups, self.structure)
+        run = StagedRun(
+            replica, traces, copies, len(self.parts.weights), self.plan.groups, self.plan.merge_device, self.structure
+        )
         flat = run_replica(run, [*buffers, *inputs])
         each = len(flat) // len(self.plan.groups)
         return [replica.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)]

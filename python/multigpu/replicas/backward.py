@@ -22,7 +22,7 @@ class Run(Protocol):
     tables: Sequence[tf.Variable]
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Its results, to be differentiated once, to first order."""
+        """Its results, to be differentiated once, to first order; on no tape that is around."""
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Its results, to be differentiated once, with a gradient that has a gradient."""
@@ -75,7 +75,7 @@ class Backward:
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all parts, in turn differentiable."""
-        made = self._made.pop() if self._made else self._run.forward(untaped(self._arrived))
+        made = self._made.pop() if self._made else self._run.forward(self._arrived)
         gradients = self._run.gradients(made, used, untaped(upstream))
         for group, device in self._run.departures(len(self._arrived)):
             present = [part for part in group if gradients[part] is not None]

@@ -1,38 +1,63 @@
-"""The order in which slices go through a device. A GPU runs what it is given in the order in which it is given it."""
+"""The order in which slices go through devices. A GPU runs what it is given in the order in which it is given it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from multigpu.devices.groups import Group
 from multigpu.replicas.stages import Stage
+
+AHEAD = 2  # slices that a stage may be launched before the next stage: so many keep both devices at work
 
 
 class LaunchOrder:
     """Has each slice begin a stage when the slice before it has been launched there.
 
     TensorFlow launches what is ready. Without an order, slices that are on one device would take turns op by op, none
-    would be done before the others, and the device of the next part would wait for all of them.
+    would be done before the others, and the device of the next part would wait for all of them. Nor is a stage launched
+    for all slices before the next stage is for any: what it gives would wait in memory.
     """
 
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, int, str], Sequence[tf.Tensor]] = {}
+    def __init__(self, groups: Sequence[Group]) -> None:
+        """Takes the devices of each slice."""
+        self._groups = groups
+        self._made: dict[tuple[int, str, int], tf.Tensor] = {}  # what a stage gave last for a slice, in a graph
+
+    def slices(self, stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
+        """Numbers of stages and slices in the order in which they are launched: a stage begins one slice later."""
+        behind = [self._groups[:number].count(group) for number, group in enumerate(self._groups)]
+        for clock in range(len(stages) + max(behind)):
+            for stage in range(len(stages)):
+                yield from ((stage, number) for number, place in enumerate(behind) if place == clock - stage)
 
     def run(
-        self, stage: Stage, device: str, taken: Sequence[tf.Tensor], waits: Sequence[bool]
+        self, stage: Stage, following: Stage | None, number: int, taken: Sequence[tf.Tensor], waits: Sequence[bool]
     ) -> list[tf.Tensor]:
-        """What a stage gives for one more slice.
+        """What a stage gives for a slice.
 
         Args:
             stage: to run.
-            device: where.
-            taken: what it takes.
-            waits: for each of these, whether it is of this slice alone, and so waits for the slice before.
+            following: the stage after it, if any.
+            number: of the slice.
+            taken: what the stage takes.
+            waits: for each of these, whether it is of this slice alone, and so waits for the slices before.
         """
         assert stage.function is not None
-        key = (id(tf.compat.v1.get_default_graph()), id(stage), device)
-        with tf.device(device):
-            with tf.control_dependencies(self._last.get(key, ())):
+        group = self._groups[number]
+        before = [other for other in range(number) if self._groups[other] == group]
+        after = [self._of(stage, other) for other in before[-1:]]
+        if following is not None and len(before) >= AHEAD:
+            after.append(self._of(following, before[-AHEAD]))
+        with tf.device(group[stage.part]):
+            with tf.control_dependencies(after):
                 given = [tf.identity(x) if wait else x for x, wait in zip(taken, waits, strict=True)]
             made = stage.function(*given)
-            self._last[key] = made[:1]
+            # of the function's last result: what waits for a function itself waits for nothing, once it is inlined
+            self._made[self._key(stage, number)] = tf.identity(made[-1])
         return made
+
+    def _of(self, stage: Stage, number: int) -> tf.Tensor:
+        return self._made[self._key(stage, number)]
+
+    def _key(self, stage: Stage, number: int) -> tuple[int, str, int]:
+        return id(tf.compat.v1.get_default_graph()), stage.name, number

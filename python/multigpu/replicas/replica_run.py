@@ -10,7 +10,7 @@ import tensorflow as tf
 from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable
+from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable, untaped
 from multigpu.weights.buckets import Bucket, pack, unpack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
 
@@ -52,7 +52,9 @@ class ReplicaRun:
             results = list(self.function(*sources))
         return Taped(tape, sources, results)
 
-    forward = tape
+    def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
+        """The same, on no other tape."""
+        return self.tape(untaped(arrived))
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Numbers of the results that a gradient comes back from."""

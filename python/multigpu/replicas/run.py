@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.replicas.backward import Backward, Run
-from multigpu.replicas.tapes import release_with_the_verb, untaped
+from multigpu.replicas.tapes import release_with_the_verb
 
 
 def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -19,7 +19,7 @@ def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        made = [run.forward(untaped(arrived))]
+        made = [run.forward(arrived)]
         results = made[0].results
         release_with_the_verb(made)
         return results, Backward(run, arrived, results, made).gradient

@@ -1,7 +1,8 @@
 """All replicas of a template with parts: their slices go through the stages one behind the other, forward and backward."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from multigpu.replicas.replica_run import counted_rows, used_of
 from multigpu.replicas.staged_trace import StagedTrace
 from multigpu.replicas.staged_traces import StagedTraces
 from multigpu.replicas.stages import Stage, names, sums_before
-from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating
+from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.weights.buckets import open_bucket, pack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
 from multigpu.weights.group_sending import Copy
@@ -32,6 +33,7 @@ class StagedRun:
         copies: the buckets with the weights, on the devices of their parts.
         num_weights: how many weights a replica takes, before all else.
         groups: the devices of each slice.
+        device: where results are merged, and gradients come back from.
         structure: what the owners have to know of the gradient beside its buffers.
     """
 
@@ -40,18 +42,17 @@ class StagedRun:
     copies: Sequence[Copy]
     num_weights: int
     groups: Sequence[Group]
+    device: str
     structure: GradientStructure
     tables: Sequence[tf.Variable] = ()
-    order: LaunchOrder = field(default_factory=LaunchOrder)
-
-    @property
-    def device(self) -> str:
-        """Where ops go that name no device."""
-        return self.groups[0][0]
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Results of all slices, one slice after the other."""
-        return self._staged(arrived, self.traces.first)
+        """Results of all slices, one slice after the other; on no tape that is around."""
+        hidden = []
+        for x in arrived:
+            with tf.device(x.device or None):  # a copy of a bucket stays where it is
+                hidden += untaped([x])
+        return self._staged(hidden, self.traces.first)
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """The same under a tape, each slice on the first device of its group."""
@@ -168,6 +169,7 @@ class StagedForward:
         self._num_weights = len(sources) - sum(len(of_slice) - run.num_weights for of_slice in taken)
         inputs = names(trace.function.inputs)
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
+        self._order = LaunchOrder(run.groups)
         self._kept = [of_slice[-2] for of_slice in taken]
         self._shared = set(inputs[: len(run.traces.homes)])
 
@@ -189,14 +191,21 @@ class StagedForward:
         return self._run.to_sources(found, self._num_weights, self._kept), []
 
     def run(self, stages: Sequence[Stage]) -> None:
-        """Takes all slices through some stages."""
-        for stage in stages:
-            self._sum(stage)
-            for number, values in enumerate(self._values):
-                taken = [values[x.name] for x in stage.takes]
-                waits = [x.name not in self._shared for x in stage.takes]
-                made = self._run.order.run(stage, self._run.groups[number][stage.part], taken, waits)
-                values.update(zip(names(stage.gives), made, strict=True))
+        """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
+        begins = [n for n, stage in enumerate(stages) if n == 0 or next(sums_before(stage, self.trace.sums), None)]
+        for begin, end in itertools.pairwise([*begins, len(stages)]):
+            self._sum(stages[begin])
+            for position, number in self._order.slices(stages[begin:end]):
+                self._launch(stages[begin:end][position : position + 2], number)
+
+    def _launch(self, stages: Sequence[Stage], number: int) -> None:
+        """Takes a slice through the first of two stages that follow each other."""
+        stage, following = stages[0], stages[1] if len(stages) > 1 else None
+        values = self._values[number]
+        taken = [values[x.name] for x in stage.takes]
+        waits = [x.name not in self._shared for x in stage.takes]
+        made = self._order.run(stage, following, number, taken, waits)
+        values.update(zip(names(stage.gives), made, strict=True))
 
     def _sum(self, stage: Stage) -> None:
         """Makes the sums over slices that a stage takes."""

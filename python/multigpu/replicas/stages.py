@@ -18,6 +18,7 @@ class Stage:
     """Ops of one part that run together.
 
     Attributes:
+        name: tells it from the others.
         part: number of the part.
         backward: whether it is of the backward pass.
         ops: in the order in which they were made.
@@ -26,6 +27,7 @@ class Stage:
         function: of `takes`, for `gives`.
     """
 
+    name: str
     part: int
     backward: bool
     ops: list[tf.Operation] = field(default_factory=list)
@@ -162,7 +164,7 @@ class _Dealing:
         for number in range(least, len(self._stages)):
             if self._stages[number].part == part:
                 return number
-        self._stages.append(Stage(part, backward))
+        self._stages.append(Stage(f"stage {len(self._stages)}", part, backward))
         return len(self._stages) - 1
 
 
