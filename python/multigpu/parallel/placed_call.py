@@ -20,7 +20,6 @@ from multigpu.weights.move import models_with, move
 from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
 from multigpu.weights.place_locate import place, stored_dtype
 
-
 _placements = itertools.count()  # so that those of a model have an order
 
 

@@ -15,11 +15,13 @@ class Run(Protocol):
 
     Attributes:
         device: where ops go that name no other.
-        tables: variables that it reads by itself, and to which gradients flow.
     """
 
     device: str
-    tables: Sequence[tf.Variable]
+
+    @property
+    def tables(self) -> Sequence[tf.Variable]:
+        """Variables that it reads by itself, and to which gradients flow."""
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Its results, to be differentiated once, to first order; on no tape that is around."""
@@ -30,9 +32,7 @@ class Run(Protocol):
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Numbers of the results that a gradient comes back from."""
 
-    def gradients(
-        self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]
-    ) -> list[Gradient]:
+    def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Of all that arrived and of the tables; None where nothing depends on it; rows where rows were looked up."""
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:

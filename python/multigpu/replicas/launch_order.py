@@ -23,11 +23,11 @@ class LaunchOrder:
         self._groups = groups
         self._made: dict[tuple[int, str, int], tf.Tensor] = {}  # what a stage gave last for a slice, in a graph
 
-    def slices(self, stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
+    def slices(self, num_stages: int) -> Iterator[tuple[int, int]]:
         """Numbers of stages and slices in the order in which they are launched: a stage begins one slice later."""
         behind = [self._groups[:number].count(group) for number, group in enumerate(self._groups)]
-        for clock in range(len(stages) + max(behind)):
-            for stage in range(len(stages)):
+        for clock in range(num_stages + max(behind)):
+            for stage in range(num_stages):
                 yield from ((stage, number) for number, place in enumerate(behind) if place == clock - stage)
 
     def run(

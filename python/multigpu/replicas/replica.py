@@ -11,8 +11,8 @@ import tensorflow as tf
 from multigpu.batches.call_arguments import CallArguments, flatten_composites, open_types, restore_composites
 from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.devices.plan import Plan
+from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.replicas.host_numbers import seeds_on_host
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.outputs import OutputLayout
@@ -49,9 +49,7 @@ class Replica:
     updates: Updates
     types: dict[int, Types]
 
-    def __init__(
-        self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker, plan: Plan
-    ) -> None:
+    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker, plan: Plan) -> None:
         """Takes what it runs.
 
         Args:
@@ -74,6 +72,11 @@ class Replica:
     def tables(self) -> Sequence[tf.Variable]:
         """Variables that it reads by itself, row by row, and to which gradients flow."""
         return self._parts.tables.trained()
+
+    @property
+    def num_weights(self) -> int:
+        """How many of the tensors that it takes are weights."""
+        return len(self._parts.weights)
 
     @property
     def num_variables(self) -> int:
@@ -141,7 +144,9 @@ class Replica:
     def _devices(self, replica: tf.Tensor) -> Sequence[str]:
         """Where the parts are if it runs op by op; a trace says nothing of it."""
         replicas = self._plan.replicas
-        return replicas[int(replica) % len(replicas)] if self._plan.groups and tf.executing_eagerly() else self._plan.parts
+        return (
+            replicas[int(replica) % len(replicas)] if self._plan.groups and tf.executing_eagerly() else self._plan.parts
+        )
 
     def _noted(
         self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], kept: tf.Tensor, replica: tf.Tensor
@@ -151,7 +156,11 @@ class Replica:
         scope = ReplicaScope(self._variables, sent, replica)
         scope.calls = calls = LayerCalls(self._parts.template)
         statistics, tables = self._parts.statistics, self._parts.tables
-        over = self.noted.over_slices if self._plan.groups else functools.partial(self._workers.over_replicas, replica=replica)
+        over = (
+            self.noted.over_slices
+            if self._plan.groups
+            else functools.partial(self._workers.over_replicas, replica=replica)
+        )
         shared = statistics.seen_by_layers(tf.minimum(kept, self._workers.counted), over)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)

@@ -1,6 +1,5 @@
-"""All replicas of a template with parts: their slices go through the stages one behind the other, forward and backward."""
+"""All replicas of a template with parts, as one run: what arrived on the devices of groups, and its gradients."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,12 +7,11 @@ import tensorflow as tf
 
 from multigpu.devices.groups import Group
 from multigpu.private_api.gradients import dense
-from multigpu.replicas.launch_order import LaunchOrder
 from multigpu.replicas.replica import Replica
 from multigpu.replicas.replica_run import counted_rows, used_of
+from multigpu.replicas.staged_forward import StagedForward
 from multigpu.replicas.staged_trace import StagedTrace
 from multigpu.replicas.staged_traces import StagedTraces
-from multigpu.replicas.stages import Stage, names, sums_before
 from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.weights.buckets import open_bucket, pack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
@@ -25,7 +23,8 @@ from multigpu.weights.send_reduce import joined_rows
 class StagedRun:
     """The slices of a batch, each on the devices of its group.
 
-    What arrives are the copies, and then, for each slice in turn, what a replica takes besides weights.
+    What arrives are the copies, and then, for each slice in turn, what a replica takes besides weights. Weights are
+    shared by the slices that go through the same devices.
 
     Attributes:
         replica: what is run.
@@ -44,7 +43,11 @@ class StagedRun:
     groups: Sequence[Group]
     device: str
     structure: GradientStructure
-    tables: Sequence[tf.Variable] = ()
+
+    @property
+    def tables(self) -> Sequence[tf.Variable]:
+        """None, since all weights are sent."""
+        return ()
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Results of all slices, one slice after the other; on no tape that is around."""
@@ -79,27 +82,49 @@ class StagedRun:
 
     def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all that arrived; None where nothing depends on it."""
-        of_slice = used[: len(used) // len(self.groups)]
-        if isinstance(made, StagedForward) and made.trace.used != of_slice:
-            made = self._staged(made.arrived, self.traces.using(of_slice))
-        gradients, _ = made.gradients(used, upstream, ())
+        of_slice = list(used[: len(used) // len(self.groups)])
         trace = self.traces.using(of_slice)
+        if isinstance(made, StagedForward) and made.trace is not trace:  # whose loops keep nothing for these gradients
+            made = self._staged(made.arrived, trace)
+        gradients, _ = made.gradients(used, upstream, ())
         reached = inputs_reached([trace.results[i] for i in of_slice], trace.function.inputs)
         packed: list[Gradient] = []
         first = 0
         for bucket, device in self.copies:
-            numbers = range(first, first + len(bucket.members))
-            connected = [w for n, w in zip(numbers, bucket.members, strict=True) if gradients[n] is not None and w in reached]
-            self.structure.connected.update(connected)
+            sent = dict(zip(bucket.members, range(first, first + len(bucket.members)), strict=True))
+            self.structure.connected.update(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
-                sent = {w: _or_zeros(gradients[n], made.sources[n]) for n, w in zip(numbers, bucket.members, strict=True)}
-                packed.append(pack(sent, bucket))
-            first = numbers.stop
+                packed.append(pack({w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}, bucket))
+            first += len(bucket.members)
         return [*packed, *gradients[first:]]
 
     def of_all_workers(self, of_tables: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
         """No table stays with its owner."""
         return {}
+
+    def to_sources(
+        self, gradients: Sequence[Sequence[Gradient]], num_copied: int, kept: Sequence[tf.Tensor]
+    ) -> list[Gradient]:
+        """Gradients of the weights of all copies, summed over slices, and of what each slice takes besides.
+
+        Args:
+            gradients: of all that a replica takes, for each slice.
+            num_copied: how many weights there are in all copies.
+            kept: how many rows of each slice count.
+        """
+        summed: list[Gradient] = [None] * num_copied
+        devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
+        for number, of_slice in enumerate(gradients):
+            for weight, position in self._positions(number).items():
+                with tf.device(devices[position]):
+                    summed[position] = _plus(summed[position], counted_rows(of_slice[weight], kept[number]))
+        return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
+
+    def _staged(self, arrived: Sequence[tf.Tensor], trace: StagedTrace) -> StagedForward:
+        weights, inputs = self._unpack(arrived)
+        taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
+        sources = [*weights, *(x for slice_ in inputs for x in slice_)]
+        return StagedForward(trace, self.groups, arrived, sources, taken, self.to_sources)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """The weights of all copies; and what each slice takes besides."""
@@ -119,109 +144,8 @@ class StagedRun:
     def _positions(self, number: int) -> dict[int, int]:
         """Where, among the weights of all copies, those of a slice are, by their numbers."""
         members = [(weight, copy.device) for copy in self.copies for weight in copy.bucket.members]
-        group = self.groups[number]
-        return {w: n for n, (w, device) in enumerate(members) if device == group[self.traces.homes[w]]}
-
-    def _staged(self, arrived: Sequence[tf.Tensor], trace: StagedTrace) -> "StagedForward":
-        weights, inputs = self._unpack(arrived)
-        taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
-        staged = StagedForward(self, trace, arrived, [*weights, *(x for slice_ in inputs for x in slice_)], taken)
-        staged.run([stage for stage in trace.stages if not stage.backward])
-        return staged
-
-    def to_sources(
-        self, gradients: Sequence[Sequence[Gradient]], num_weights: int, kept: Sequence[tf.Tensor]
-    ) -> list[Gradient]:
-        """Gradients of the weights of all copies, summed over slices, and of what each slice takes besides."""
-        summed: list[Gradient] = [None] * num_weights
-        devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
-        for number, of_slice in enumerate(gradients):
-            for weight, position in self._positions(number).items():
-                with tf.device(devices[position]):
-                    summed[position] = _plus(summed[position], counted_rows(of_slice[weight], kept[number]))
-        return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
-
-
-class StagedForward:
-    """Slices that went through the forward stages, and can go back."""
-
-    def __init__(
-        self,
-        run: StagedRun,
-        trace: StagedTrace,
-        arrived: Sequence[tf.Tensor],
-        sources: list[tf.Tensor],
-        taken: Sequence[Sequence[tf.Tensor]],
-    ) -> None:
-        """Takes what goes in.
-
-        Args:
-            run: of which it is the forward pass.
-            trace: what is run.
-            arrived: what arrived.
-            sources: the same, unpacked.
-            taken: of these, what each slice takes.
-        """
-        self.trace = trace
-        self.arrived = arrived
-        self.sources = sources
-        self._run = run
-        self._num_weights = len(sources) - sum(len(of_slice) - run.num_weights for of_slice in taken)
-        inputs = names(trace.function.inputs)
-        self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
-        self._order = LaunchOrder(run.groups)
-        self._kept = [of_slice[-2] for of_slice in taken]
-        self._shared = set(inputs[: len(run.traces.homes)])
-
-    @property
-    def results(self) -> list[tf.Tensor]:
-        """Of all slices, one slice after the other."""
-        return [values[x.name] for values in self._values for x in self.trace.results]
-
-    def gradients(
-        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
-    ) -> tuple[list[Gradient], list[Gradient]]:
-        """Gradients of the sources, from those of the results in use; there are no tables."""
-        each = len(upstream) // len(self._values)
-        for number, values in enumerate(self._values):
-            given = upstream[number * each : (number + 1) * each]
-            values.update(zip(names(self.trace.upstream), given, strict=True))
-        self.run([stage for stage in self.trace.stages if stage.backward])
-        found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
-        return self._run.to_sources(found, self._num_weights, self._kept), []
-
-    def run(self, stages: Sequence[Stage]) -> None:
-        """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
-        begins = [n for n, stage in enumerate(stages) if n == 0 or next(sums_before(stage, self.trace.sums), None)]
-        for begin, end in itertools.pairwise([*begins, len(stages)]):
-            self._sum(stages[begin])
-            for position, number in self._order.slices(stages[begin:end]):
-                self._launch(stages[begin:end][position : position + 2], number)
-
-    def _launch(self, stages: Sequence[Stage], number: int) -> None:
-        """Takes a slice through the first of two stages that follow each other."""
-        stage, following = stages[0], stages[1] if len(stages) > 1 else None
-        values = self._values[number]
-        taken = [values[x.name] for x in stage.takes]
-        waits = [x.name not in self._shared for x in stage.takes]
-        made = self._order.run(stage, following, number, taken, waits)
-        values.update(zip(names(stage.gives), made, strict=True))
-
-    def _sum(self, stage: Stage) -> None:
-        """Makes the sums over slices that a stage takes."""
-        for total, x in sums_before(stage, self.trace.sums):
-            if total.name not in self._values[0]:
-                with tf.device(self._run.groups[0][stage.part]):
-                    summed = tf.add_n([values[x.name] for values in self._values])
-                for values in self._values:
-                    values[total.name] = summed
-
-
-def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
-    """A gradient of the trace, as it is for a slice."""
-    if gradient is None:
-        return None
-    return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)
+        group, homes = self.groups[number], self.traces.homes
+        return {w: n for n, (w, device) in enumerate(members) if device == group[homes[w]]}
 
 
 def _or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:

@@ -20,6 +20,8 @@ class StagedTrace:
         gradients: of all that the replica takes, in the trace.
         stages: in an order in which they can run.
         sums: tensors that stand for sums over slices, each with what is summed.
+        num_weights: how many weights it takes, before all else.
+        num_variables: how many weights and state.
     """
 
     def __init__(self, replica: Replica, used: Sequence[int] | None) -> None:
@@ -30,7 +32,8 @@ class StagedTrace:
             used: numbers of the results that a gradient comes back from; None for all that can have one.
         """
         self._replica = replica
-        self.used: list[int] | None = None if used is None else list(used)
+        self._wanted = used
+        self.num_weights, self.num_variables = replica.num_weights, replica.num_variables
         self.upstream: list[tf.Tensor] = []
         self.gradients: list[Gradient] = []
         self.function = replica.trace(self._run)
@@ -52,21 +55,20 @@ class StagedTrace:
         for stage in self.stages:
             for x in stage.takes:
                 first.setdefault(x.name, stage.part)
-        return [first.get(x.name, 0) for x in self.function.inputs[: self._replica.num_variables]]
+        return [first.get(x.name, 0) for x in self.function.inputs[: self.num_variables]]
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         self.results = self._replica(*inputs)
         self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
-        if self.used is None:
-            candidates = range(self._replica.layout.num_differentiable)
-            self.used = [i for i in candidates if is_differentiable(self.results[i])]
+        candidates = range(self._replica.layout.num_differentiable) if self._wanted is None else self._wanted
+        self.used = [i for i in candidates if is_differentiable(self.results[i])]
         if self.used:
             self._differentiate(inputs)
         return self.results
 
     def _differentiate(self, inputs: Sequence[tf.Tensor]) -> None:
         """Adds the backward pass, each op of which knows the op of the forward pass that it belongs to."""
-        targets = [self.results[i] for i in self.used or []]
+        targets = [self.results[i] for i in self.used]
         self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
         floating = [x for x in inputs if is_differentiable(x)]
         found = iter(tf.compat.v1.gradients(targets, floating, self.upstream, colocate_gradients_with_ops=True))

@@ -57,7 +57,9 @@ def cut(
     captured = _captured(function)
     summed = {total.name: x for total, x in sums}
     outside = {*names(function.inputs), *names(upstream), *summed}
-    forward = _needed([x.op for x in results], outside, summed) | _needed(function.graph.control_outputs, outside, summed)
+    forward = _needed([x.op for x in results], outside, summed) | _needed(
+        function.graph.control_outputs, outside, summed
+    )
     needed = forward | _needed([x.op for x in gradients if x.name not in outside], outside, summed)
     ops = _in_order([op for op in function.graph.get_operations() if op.name in needed], summed)
     stages = _Dealing(parts, forward, outside, summed).deal(ops)
@@ -147,7 +149,9 @@ class _Dealing:
             self._number[op.name] = self._first_of(part, max([first, *known]), backward)
         return part is not None
 
-    def _deal_loose(self, loose: Sequence[tf.Operation], ops: Sequence[tf.Operation], backward: bool, first: int) -> None:
+    def _deal_loose(
+        self, loose: Sequence[tf.Operation], ops: Sequence[tf.Operation], backward: bool, first: int
+    ) -> None:
         """Deals ops that depend on no part to the stage that needs them first."""
         readers: dict[str, list[int]] = {}
         for op in ops:

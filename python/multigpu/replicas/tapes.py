@@ -8,7 +8,6 @@ from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
-
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
@@ -45,7 +44,9 @@ class Taped:
         return self.tape.gradient(targets, [self.sources, list(tables)], output_gradients=list(upstream))
 
 
-_of_the_verb: contextvars.ContextVar[list[list[Differentiable]] | None] = contextvars.ContextVar("_of_the_verb", default=None)
+_of_the_verb: contextvars.ContextVar[list[list[Differentiable]] | None] = contextvars.ContextVar(
+    "_of_the_verb", default=None
+)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.weights.home_parts import home_devices
 from multigpu.weights.buckets import BUCKET_BYTES, BUCKETS_OF_OWNER
+from multigpu.weights.home_parts import home_devices
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import num_bytes, stored_dtype
 
@@ -30,7 +30,9 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
         loads = dict.fromkeys(plan.devices, 0)
         for kind in (model.trainable_variables, model.non_trainable_variables):
             for devices, variables in _by_devices(model, kind, plan):
-                blocks = _blocks([variable for variable in variables if stored_dtype(variable).is_floating], len(devices))
+                blocks = _blocks(
+                    [variable for variable in variables if stored_dtype(variable).is_floating], len(devices)
+                )
                 balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads, devices)
                 owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
     return owners

@@ -37,7 +37,9 @@ def send(
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
     """
     per_bucket = [
-        _Fan(bucket, f"{label}{position}", is_chunked(bucket, buckets, devices), devices, structure, workers).out(variables)
+        _Fan(bucket, f"{label}{position}", is_chunked(bucket, buckets, devices), devices, structure, workers).out(
+            variables
+        )
         for position, bucket in enumerate(buckets)
     ]
     return [[buffers[replica] for buffers in per_bucket] for replica in range(len(devices))]

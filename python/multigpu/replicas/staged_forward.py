@@ -1,0 +1,99 @@
+"""Slices that go through the stages of a trace, forward and then backward, each on the devices of its group."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from multigpu.devices.groups import Group
+from multigpu.replicas.launch_order import LaunchOrder
+from multigpu.replicas.staged_trace import StagedTrace
+from multigpu.replicas.stages import Stage, names, sums_before
+from multigpu.replicas.tapes import Gradient
+
+
+class StagedForward:
+    """Slices that went through the forward stages, and can go back once.
+
+    Attributes:
+        trace: what they went through.
+        arrived: what arrived for all of them.
+        sources: the same, unpacked.
+        results: of all slices, one slice after the other.
+    """
+
+    def __init__(
+        self,
+        trace: StagedTrace,
+        groups: Sequence[Group],
+        arrived: Sequence[tf.Tensor],
+        sources: list[tf.Tensor],
+        taken: Sequence[Sequence[tf.Tensor]],
+        to_sources: Callable[..., list[Gradient]],
+    ) -> None:
+        """Runs the forward stages.
+
+        Args:
+            trace: what is run.
+            groups: the devices of each slice.
+            arrived: what arrived.
+            sources: the same, unpacked.
+            taken: of these, what each slice takes.
+            to_sources: makes gradients of the sources from those of what each slice takes.
+        """
+        inputs = names(trace.function.inputs)
+        self.trace, self.arrived, self.sources = trace, arrived, sources
+        self._groups = groups
+        self._order = LaunchOrder(groups)
+        self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
+        self._shared = set(inputs[: trace.num_variables])
+        self._kept = [of_slice[-2] for of_slice in taken]
+        self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
+        self._to_sources = to_sources
+        self._run([stage for stage in trace.stages if not stage.backward])
+        self.results = [values[x.name] for values in self._values for x in trace.results]
+
+    def gradients(
+        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
+    ) -> tuple[list[Gradient], list[Gradient]]:
+        """Gradients of the sources, from those of the results in use; there are no tables."""
+        each = len(upstream) // len(self._values)
+        for number, values in enumerate(self._values):
+            given = upstream[number * each : (number + 1) * each]
+            values.update(zip(names(self.trace.upstream), given, strict=True))
+        self._run([stage for stage in self.trace.stages if stage.backward])
+        found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
+        return self._to_sources(found, self._num_copied, self._kept), []
+
+    def _run(self, stages: Sequence[Stage]) -> None:
+        """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
+        begins = [n for n, stage in enumerate(stages) if n == 0 or next(sums_before(stage, self.trace.sums), None)]
+        for begin, end in itertools.pairwise([*begins, len(stages)]):
+            self._sum(stages[begin])
+            for position, number in self._order.slices(end - begin):
+                self._launch(stages[begin:end][position : position + 2], number)
+
+    def _launch(self, stages: Sequence[Stage], number: int) -> None:
+        """Takes a slice through the first of one or two stages that follow each other."""
+        stage, following = stages[0], stages[1] if len(stages) > 1 else None
+        values = self._values[number]
+        taken = [values[x.name] for x in stage.takes]
+        waits = [x.name not in self._shared for x in stage.takes]
+        made = self._order.run(stage, following, number, taken, waits)
+        values.update(zip(names(stage.gives), made, strict=True))
+
+    def _sum(self, stage: Stage) -> None:
+        """Makes the sums over slices that a stage takes."""
+        for total, x in sums_before(stage, self.trace.sums):
+            if total.name not in self._values[0]:
+                with tf.device(self._groups[0][stage.part]):
+                    summed = tf.add_n([values[x.name] for values in self._values])
+                for values in self._values:
+                    values[total.name] = summed
+
+
+def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
+    """A gradient of the trace, as it is for a slice."""
+    if gradient is None:
+        return None
+    return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)
