@@ -4,7 +4,9 @@
 #'
 #' @param model The template: a built Keras 3 model, compiled or not.
 #' @param gpus The GPUs to use: `NULL` for all, one number for a count of 2 or more, several ids counted from 0 (`c(0,
-#'   2)`), or several names (`c("GPU:0", "GPU:1")`). 0 and an empty vector are errors.
+#'   2)`), or several names (`c("GPU:0", "GPU:1")`). 0 and an empty vector are errors. For a template whose parts are
+#'   placed with [on_device()]: a list with one group of ids or names for each replica (`list(c(0, 1), c(2, 3))`); see
+#'   the section on parts.
 #' @param cpu_merge Whether to merge the outputs, and compute the loss and the metrics, on the CPU instead of the first
 #'   GPU.
 #' @param cpu_relocation Whether to move the template's weights to CPU memory, in place, without changing their values.
@@ -25,6 +27,12 @@
 #' the GPUs, balanced by size, or on the CPU if `cpu_relocation = TRUE`. They are moved there in place, even if the
 #' template was created under `tf$device("/cpu:0")`. When parallel training is finished, [bring_home()] moves them to
 #' one device.
+#'
+#' @section Templates with parts:
+#' A model whose parts were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica, as
+#' in `gpus = list(c(0, 1), c(2, 3))`, the devices of a group take the places of those of the template, in the order in
+#' which the template named them. Each group gets one slice of the batch. A group may be listed several times: its slices
+#' then follow each other through its GPUs, so that the parts work at the same time. The results are those of one device.
 #'
 #' @section Saving:
 #' Save the template or the parallel model. Either way the file contains the template, and Keras loads it on one device,
@@ -107,9 +115,13 @@ as_gpus <- function(gpus) {
   if (length(entries) == 1 && (!is.list(gpus) || is.numeric(entries[[1]]))) entries[[1]] else entries
 }
 
+# A group of devices is a list in Python. What is no device at all is refused there.
 as_gpu <- function(entry, gpus) {
+  if (is.list(entry) || is.atomic(entry) && length(entry) > 1) {
+    return(lapply(unname(as.list(entry)), as_gpu, gpus = gpus))
+  }
   if (length(entry) != 1 || !is.atomic(entry)) {
-    return(entry) # Python raises the error
+    return(entry)
   }
   if (is.na(entry)) {
     refuse_gpus(gpus, "missing values")

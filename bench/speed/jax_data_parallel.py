@@ -51,7 +51,9 @@ def measure(workload: str) -> float:
 def in_environment(workload: str, devices: int) -> float:
     """The same there, with the CPU split into so many."""
     split = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    environ = {**os.environ, **split, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    # a device that waits for the others keeps its thread: with as many threads as two cores have, all would wait
+    threads = {"NPROC": str(2 * REPLICAS)}
+    environ = {**os.environ, **split, **threads, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([PYTHON, __file__, workload], env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)

@@ -191,7 +191,6 @@ def test_negative_numbers_are_refused(gpus, negative):
         (b"\0\1", b"\0\1", "bytes"),
         (bytearray(2), bytearray(2), "bytearray"),
         ([0, None], None, "NoneType"),
-        ([[0], [1]], [0], "list"),
         ({0, 1}, {0, 1}, "set"),
         (["banana", 0], "banana", "str"),
         (["banana:0", "GPU:0"], "banana:0", "str"),

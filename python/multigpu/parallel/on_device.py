@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from multigpu.devices.logical import present_device
 from multigpu.parallel.placed_call import PlacedCall, keep_weights
-from multigpu.parallel.template_checks import check_unplaced
+from multigpu.parallel.template_checks import check_unplaced, parts_in_parts
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
-from multigpu.replicas.parts import part_scope
+from multigpu.replicas.parts import in_parts, part_scope
 from multigpu.replicas.scope import in_replica
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
@@ -118,6 +118,8 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call with values, as in a model of one's own: in a traced step, with its backward pass on the device too."""
     if in_replica():
+        if not in_parts():
+            raise parts_in_parts(layer.name)
         return original(layer, *args, **kwargs)
     if layer.built:
         keep_weights(layer, device)

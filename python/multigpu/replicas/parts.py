@@ -58,6 +58,11 @@ class Parts:
         return summed(x)
 
 
+def in_parts() -> bool:
+    """Whether this code is being run by a replica that has parts."""
+    return _scope.get() is not None
+
+
 @contextlib.contextmanager
 def scopes_noted(scope: Scope) -> Iterator[None]:
     """While it lasts, `scope` is what a scope of `on_device()` is, given the device."""

@@ -15,7 +15,7 @@ from multigpu.weights.place_locate import locate, stored_dtype
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
 NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
-BUCKETS_OF_OWNER = 4  # and so many that those of different owners take turns
+BUCKETS_OF_OWNER = 2  # and so many that those of different owners take turns
 AT_ONCE = 8  # tensors that are concatenated, or split
 
 
@@ -69,7 +69,7 @@ def as_stored(variable: keras.Variable) -> Types:
 def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
     """Groups tensors, given as (owner, types, shape) in the order of use, into buckets; a large one travels alone.
 
-    A bucket is full with 1 MB, or with a sixteenth of all bytes, or with a quarter of what each owner has, where that
+    A bucket is full with 1 MB, or with a sixteenth of all bytes, or with half of what each owner has, where that
     is more. The first layers do not wait for that: the first bucket is full with 1 MB.
     """
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.weights.buckets import BUCKET_BYTES, BUCKETS_OF_OWNER
+from multigpu.weights.buckets import BUCKET_BYTES
 from multigpu.weights.home_parts import home_devices
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import num_bytes, stored_dtype
+
+BLOCKS_OF_OWNER = 4  # so many that owners are balanced, and take turns in the order of use
 
 
 def place_on_owners(model: keras.Model, plan: Plan) -> None:
@@ -53,7 +55,7 @@ def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[k
     """What gets an owner together: weights in the order of use, and state that fits into one bucket, all of it."""
     total = sum(map(num_bytes, variables))
     is_state = not any(variable.trainable for variable in variables)
-    limit = BUCKET_BYTES if is_state and total < BUCKET_BYTES else total / (BUCKETS_OF_OWNER * num_owners)
+    limit = BUCKET_BYTES if is_state and total < BUCKET_BYTES else total / (BLOCKS_OF_OWNER * num_owners)
     large = [[variable] for variable in variables if num_bytes(variable) >= limit]
     blocks: list[list[keras.Variable]] = [[]]
     for variable in variables:
