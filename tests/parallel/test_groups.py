@@ -1,15 +1,18 @@
 """Replicas of a template with parts, each on a group of devices: the numbers of one device, each part on its device."""
 
 import contextlib
+from collections import Counter
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, train
+from executed_graphs import executed
 from keras import layers
 
 import multigpu
+from multigpu.weights.place_locate import locate
 
 LAYOUTS = {
     "two groups": lambda parts: [[f"CPU:{1 + parts * group + part}" for part in range(parts)] for group in range(2)],
@@ -244,3 +247,93 @@ def test_a_loop_of_ones_own_and_single_batches():
         numbers.append([*loss, value, at_rest, *gradients, *model.get_weights(), model.predict_on_batch(X[:1])])
     for plain, grouped in zip(*numbers, strict=True):
         np.testing.assert_allclose(grouped, plain, **FLOAT32)
+
+
+# Where things are -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [[["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]], [["CPU:1", "CPU:2"]] * 4])
+def test_each_part_runs_on_its_device_of_each_group_forward_and_backward(gpus):
+    model = two_parts(multigpu.on_device)
+    parallel = multigpu.multi_gpu_model(model, gpus=gpus)
+    parallel.compile("sgd", "mse")
+    ran = executed(lambda: parallel.fit(X[:16], Y[:16], batch_size=16, verbose=0))
+    first, second = ([group[part] for group in gpus] for part in range(2))
+    for device in {*first, *second}:
+        slices = first.count(device) + second.count(device)
+        products = 2 if device in first else 6  # of the first layer not that for the input, which is data
+        assert ran.devices_of("MatMul")[device] == products * slices
+    assert set(ran.devices_of("MatMul")) == {*first, *second}
+    assert set(ran.devices_of("TanhGrad")) == set(second)
+    assert set(ran.devices_of("Sigmoid")) == set(first)  # of silu, and of its gradient
+
+
+def test_weights_are_kept_by_the_devices_of_their_parts():
+    model = two_parts(multigpu.on_device)
+    parallel = multigpu.multi_gpu_model(model, gpus=[["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]])
+    parallel.compile("adam", "mse")
+    parallel.fit(X[:16], Y[:16], batch_size=16, verbose=0)
+    of_first = [v for layer in model.layers[1:3] for v in layer.trainable_variables]
+    assert {locate(variable) for variable in of_first} == {"CPU:1", "CPU:3"}
+    assert {locate(variable) for variable in model.layers[3].variables} == {"CPU:2", "CPU:4"}
+    names = [variable.path.replace("/", "_") for variable in of_first]
+    slots = [slot for slot in model.optimizer.variables if any(name in slot.path for name in names)]
+    assert len(slots) == 2 * len(of_first)
+    assert {locate(slot) for slot in slots} == {"CPU:1", "CPU:3"}
+
+
+def wide(on):
+    x = keras.Input((64,))
+    with on("CPU:1"):
+        h = layers.Dense(64, activation="relu")(x)
+    with on("CPU:2"):
+        return keras.Model(x, layers.Dense(64)(h))
+
+
+def test_activations_travel_once_each_way_and_weights_to_other_groups_alone():
+    x = y = random_rows(16, 64)
+    for gpus, copied in (
+        ([["CPU:1", "CPU:2"]] * 4, False),
+        ([["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]], True),
+    ):
+        model = wide(multigpu.on_device)
+        parallel = multigpu.multi_gpu_model(model, gpus=gpus)
+        parallel.compile("sgd", "mse")
+        ran = executed(lambda parallel=parallel: parallel.fit(x, y, batch_size=16, verbose=0))
+        floats = [node for node in sent(ran) if node[2] == tf.float32]
+        between = Counter((sender, receiver) for sender, receiver, _ in floats)
+        slices = gpus.count(gpus[0])
+        for first, second in set(map(tuple, gpus)):
+            assert between[first, second] == between[second, first] == slices
+        assert any({"CPU:1", "CPU:3"} == set(pair) for pair in between) == copied
+
+
+def sent(ran):
+    """Sender, receiver and type of what was sent."""
+    for graph in ran.parts:
+        for node in graph.node:
+            if node.op in ("_Send", "_HostSend"):
+                ends = [node.attr[end].s.decode().rsplit("device:", 1)[-1] for end in ("send_device", "recv_device")]
+                is_signal = (
+                    node.input[0].endswith("/ctrl") or "/ctrl/" in node.input[0]
+                )  # tells the order, and is empty
+                if not is_signal:
+                    yield (*ends, tf.as_dtype(node.attr["T"].type))
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
+    model = two_parts(multigpu.on_device)
+    parallel = multigpu.multi_gpu_model(model, gpus=[["CPU:1", "CPU:2"]] * 2)
+    parallel.compile("sgd", "mse")
+    parallel.fit(X, Y, verbose=0)
+    file = tmp_path / f"model{suffix}"
+    multigpu.save_model_hdf5(parallel, file) if suffix == ".h5" else parallel.save(file)
+    loaded = keras.models.load_model(file, compile=False)
+    np.testing.assert_allclose(loaded.predict(X, verbose=0), parallel.predict(X, verbose=0), **FLOAT32)
+
+
+def test_a_template_without_parts_in_groups_is_refused():
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    with pytest.raises(ValueError, match="and a template without parts"):
+        multigpu.multi_gpu_model(model, gpus=[["CPU:0", "CPU:1"]])

@@ -72,6 +72,31 @@ test_that("names remain names, also in factors, whose codes are ignored", {
   expect_identical(as_gpus(factor(c("GPU:1", "GPU:0"))), list("GPU:1", "GPU:0"))
 })
 
+test_that("a list of several ids or names is a list of groups", {
+  expect_identical(as_gpus(list(c(0, 1), c(2, 3))), list(list(0L, 1L), list(2L, 3L)))
+  expect_identical(as_gpus(list(c("GPU:0", "GPU:1"))), list(list("GPU:0", "GPU:1")))
+  expect_identical(as_gpus(list(list(0, "GPU:1"), 2:3)), list(list(0L, "GPU:1"), list(2L, 3L)))
+  expect_match(error_text(as_gpus(list(c(0, NA), c(2, 3)))), "missing values")
+})
+
+quick_test_that("groups train a template with parts as one device does", {
+  train <- function(gpus) {
+    keras$utils$set_random_seed(1L)
+    x <- keras$Input(list(4L))
+    with_part <- function(device, code) if (is.null(gpus)) code else with(on_device(device), code)
+    hidden <- with_part("GPU:0", keras$layers$Dense(8L, activation = "relu")(x))
+    y <- with_part("GPU:1", keras$layers$Dense(1L)(hidden))
+    model <- keras_model(x, y)
+    trained <- if (is.null(gpus)) model else multi_gpu_model(model, gpus = gpus)
+    compile(trained, "sgd", "mse")
+    fit(trained, small_data()$x, small_data()$y, batch_size = 16, epochs = 2, shuffle = FALSE, verbose = 0)
+    weights_of(model)
+  }
+  plain <- train(NULL)
+  expect_equal(train(list(c(0, 1), c(2, 3))), plain, tolerance = 1e-5)
+  expect_equal(train(rep(list(c("GPU:0", "GPU:1")), 4)), plain, tolerance = 1e-5)
+})
+
 test_that("a model gets the requested devices", {
   devices <- function(gpus) unlist(multi_gpu_model(small_model(), gpus)$plan$devices)
   all <- c("CPU:0", "CPU:1", "CPU:2", "CPU:3")
