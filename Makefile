@@ -96,6 +96,7 @@ null-gpu-check: $(READY)
 	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
 	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py $(WRITE)
+	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) $(BIN)/python bench/traffic/null_pipeline.py $(WRITE)
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus NULL_CUDA_DEVICES=8 TF_FORCE_GPU_ALLOW_GROWTH=true \
 	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/speed/xla_programs.py --count
 

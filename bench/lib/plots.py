@@ -138,3 +138,18 @@ def save(name: str, rows: list[dict], folder: Path) -> Path | None:
         figure.savefig(path, dpi=110)
         plt.close(figure)
     return path
+
+
+def pipeline(row: dict) -> plt.Figure:
+    """What two devices do when, slice by slice, from the tasks of a replay."""
+    figure, axis = plt.subplots(figsize=(9, 2.3), layout="constrained")
+    for part, backward, number, begin, end in row["times"]:
+        color = mpl.colormaps["Oranges" if backward else "Blues"](0.35 + 0.12 * number)
+        axis.barh(1 - part, (end - begin) * 1000, left=begin * 1000, color=color, edgecolor="white", height=0.8)
+        label = f"{number + 1}'" if backward else f"{number + 1}"
+        axis.text((begin + end) * 500, 1 - part, label, ha="center", va="center")
+    axis.set_yticks([1, 0], ["first part", "second part"])
+    axis.set_xlabel("ms; slices forward (1, 2, …), the loss of all, and back (1', 2', …)")
+    axis.spines["left"].set_visible(False)
+    axis.tick_params(left=False)
+    return figure

@@ -23,15 +23,18 @@ import tensorflow as tf
 
 from bench.lib import plots, targets
 from bench.soak.section import section
-from bench.traffic import null_gpus
+from bench.traffic import null_gpus, null_pipeline
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE, MEASURED = RESULTS / "RESULTS.md", RESULTS / "measured.json"
 SOAK = RESULTS / "soak.json"  # what `make soak` found
 NULL_GPUS = RESULTS / "null_gpus.json"  # and what `make null-gpu-check` counted
+NULL_PIPELINE = RESULTS / "null_pipeline.json"
+DRAWN, SLICES_DRAWN = RESULTS.parents[1] / "docs" / "pipeline.png", 4
 BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/speedup": "Wall time on two cores",
     "speed/step_time": "CPU seconds per training step",
+    "speed/pipeline": "Wall time on two cores of a model in two parts",
     "speed/jax_data_parallel": "CPU seconds per training step on JAX, with Keras' own DataParallel",
     "speed/overhead": "`fit` on 10 parameters",
     "speed/embedding": "CPU ms per step with large embedding tables",
@@ -113,6 +116,10 @@ def page(measured: dict, failures: list[str]) -> list[str]:
     for name in (name for name in NAMES if rows.get(name)):
         parts += section_of(name, rows[name], measured["environment"][name])
     parts += [null_gpus.section(json.loads(NULL_GPUS.read_text()))] if NULL_GPUS.exists() else []
+    if NULL_PIPELINE.exists():
+        rows = json.loads(NULL_PIPELINE.read_text())
+        plots.pipeline(next(row for row in rows if row["slices"] == SLICES_DRAWN)).savefig(DRAWN, dpi=110)
+        parts += [null_pipeline.section(rows)]
     return [*parts, section(json.loads(SOAK.read_text()))] if SOAK.exists() else parts
 
 

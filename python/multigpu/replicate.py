@@ -37,7 +37,10 @@ def multi_gpu_model(
             outputs.
         gpus: the GPUs to use. A whole number of 2 or more takes the first ones; a list of 2 or more takes these, given
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
-            None takes all there are; 0 and an empty list are refused. Where TF_CONFIG names several workers, or
+            None takes all there are; 0 and an empty list are refused. For a template whose parts are placed by
+            `on_device()`, a list of groups, one for each replica, with a device for each part
+            (`[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]`); slices of a group that is listed several times follow each
+            other through its devices; see `docs/model-parallel.md`. Where TF_CONFIG names several workers, or
             `join_cluster()` has found them, these are the devices of this one, and one is enough; all train together,
             see `docs/multi-worker.md`.
         cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
@@ -49,7 +52,7 @@ def multi_gpu_model(
     Raises:
         TooFewGPUsError: fewer than two devices, or more than there are; a ValueError, for a script that also runs where
             there is one GPU: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
-        ValueError: devices named twice or not understood, the scope of a `tf.distribute` strategy, or a model that
+        ValueError: devices named twice or not understood, groups that do not suit the template's parts, the scope of a `tf.distribute` strategy, or a model that
             cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis; or
             TF_CONFIG is not understood, or read too late, or workers differ. The message says what was expected, what
             was received, and what to do.

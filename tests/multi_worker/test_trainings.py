@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from equality import FLOAT32, assert_same_numbers
-from trainings import OPTIMIZERS, SLICED, TRAININGS, train_all
+from trainings import GROUPED, OPTIMIZERS, SLICED, TRAININGS, train_all
 from worker_processes import PYTHON, results
 
 from multigpu.cli.launch import free_ports
@@ -16,7 +16,7 @@ from multigpu.cluster import schedulers
 
 @pytest.mark.parametrize(
     ("names", "processes", "devices"),
-    [(TRAININGS, 2, 2), ([*TRAININGS][::3], 4, 1), (OPTIMIZERS, 2, 1)],
+    [([*TRAININGS, *GROUPED], 2, 2), ([*TRAININGS][::3], 4, 1), (OPTIMIZERS, 2, 1)],
     ids=["trainings-2-2", "trainings-4-1", "optimizers-2-1"],
 )
 def test_trainings_are_those_of_one_device(names, processes, devices):

@@ -10,6 +10,7 @@ import numpy as np
 from added_losses import Adds
 from equality import Numbers, dense_model, mean_squared, random_ids, random_rows, train
 from keras import ops
+from multigpu import on_device
 from optimizer_cases import COMMON, OTHERS, rising_model, rising_rows
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)  # batches of 8, 8, 8 and 1: then all workers but one stand by
@@ -208,6 +209,20 @@ OPTIMIZERS = {
 }
 
 
+def in_parts() -> keras.Model:
+    """Two parts, with statistics of all slices of all workers."""
+    inputs = keras.Input((3,))
+    with on_device("CPU:0"):
+        x = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Dense(4)(inputs))
+        x = Adds(lambda x, w: 0.01 * ops.sum(ops.square(x)))(x)
+    with on_device("CPU:1"):
+        x = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Dense(3, activation="tanh")(x))
+    return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+
+GROUPED = {"a model in parts": {"build": in_parts, "x": X, "y": Y, "compile": compiled()}}
+
+
 def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:
     """The numbers of several trainings, or an error; with `gpus` on so many devices of each worker."""
     return {name: _train(name, gpus) for name in names}
@@ -215,6 +230,7 @@ def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:
 
 def _train(name: str, gpus: int | None) -> Numbers | str:
     try:
-        return train(**{**TRAININGS, **OPTIMIZERS, **SLICED}[name], gpus=gpus)[1]
+        devices = [["CPU:0", "CPU:1"]] * 2 if gpus and name in GROUPED else gpus
+        return train(**{**TRAININGS, **OPTIMIZERS, **SLICED, **GROUPED}[name], gpus=devices)[1]
     except Exception:
         return traceback.format_exc()  # so that the other trainings are tested

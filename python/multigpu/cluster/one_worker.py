@@ -58,6 +58,10 @@ class OneWorker:
         """The rows of all workers."""
         return x
 
+    def over_workers(self, x: tf.Tensor, owner: str, label: str, backward: bool) -> tf.Tensor:
+        """The sum over workers of what is summed over the slices of each; of gradients, in the backward pass."""
+        return x
+
     def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor) -> tf.Tensor:
         """The sum over all replicas, which run the same trace. Its gradient is the same sum.
 

@@ -113,6 +113,14 @@ class Workers(OneWorker):
 
         return summed(x)
 
+    def over_workers(self, x: tf.Tensor, owner: str, label: str, backward: bool) -> tf.Tensor:
+        """The sum over workers of what is summed over the slices of each; of gradients, each of its own loss."""
+        with tf.device(owner):
+            if not backward:
+                return self._sum(x, owner, label)
+            total = self._sum(self._weighed(x), owner, f"{label} backward")
+            return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
+
     def _over_all(self, x: tf.Tensor, label: str) -> tf.Tensor:
         size = len(self._devices) * self._cluster.size
         return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")

@@ -46,7 +46,7 @@ def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
         "multigpu": __version__,
         "Keras": keras.__version__,
         "TensorFlow": tf.__version__,
-        "devices": ", ".join(plan.devices),
+        "devices": ", ".join(" + ".join(group) for group in plan.replicas),
         "cpu_relocation": str(plan.cpu_relocation),
         "number of weights": str(len(model.variables)),
         **{f"variable {number} of the model": _shown(variable) for number, variable in enumerate(model.variables)},

@@ -88,7 +88,7 @@ class MultiWorkerModel(AggregatesLogs, ParallelModel):
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
         agreed = self._consensus.of_step(part, step)
         make = functools.partial(self._with_step, agreed, step, part.data)
-        workers = Workers(self._cluster, step, self.plan.devices, agreed.rows_here, agreed)
+        workers = Workers(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
         with scaled_losses(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 

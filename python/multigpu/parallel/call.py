@@ -64,7 +64,7 @@ class DataParallelCall:
             yield
         except kinds as error:
             if self._called_with and not isinstance(error, WholeBatchError):
-                name_layer(error, self._template, *self._called_with, len(self._plan.devices))
+                name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 
     def _call_with_masks(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
@@ -79,7 +79,7 @@ class DataParallelCall:
         self._called_with = batch.without_tensors(), batch.known_rows
         new = {(batch.kind, self._fingerprint())} - self._checked if eager else set()
         with self.layer_named():
-            if new and (len(self._plan.devices) > 1 or self._plan.cluster):
+            if new and (len(self._plan.replicas) > 1 or self._plan.cluster):
                 check_by_trace(parts, batch, self._plan)
             merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices)
         self._checked |= new
@@ -91,11 +91,11 @@ class DataParallelCall:
         """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""
         cluster = self._plan.cluster
         if cluster is None:
-            return OneWorker(self._plan.devices)
+            return OneWorker(self._plan.first_devices)
         step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
             rows = count_rows(batch.tensors)
-        return Workers(cluster, self._model, self._plan.devices, rows, step)
+        return Workers(cluster, self._model, self._plan.first_devices, rows, step)
 
     def _refuse_new_variables(self, known: set[int]) -> None:
         """A weight that is made in the replicas belongs to none of them, and would never be trained."""

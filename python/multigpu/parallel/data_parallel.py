@@ -150,7 +150,14 @@ class _Steps:
             with tf.device(group[0]):
                 inputs += [*state[number], *self._of_slice(slices, number)]
         run = StagedRun(
-            replica, traces, copies, len(self.parts.weights), self.plan.groups, self.plan.merge_device, self.structure
+            replica,
+            traces,
+            copies,
+            num_weights=len(self.parts.weights),
+            groups=self.plan.groups,
+            device=self.plan.merge_device,
+            structure=self.structure,
+            workers=self.workers.in_forward_pass,
         )
         flat = run_replica(run, [*buffers, *inputs])
         each = len(flat) // len(self.plan.groups)

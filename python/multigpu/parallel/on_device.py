@@ -27,6 +27,9 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
     weights. They are kept by the device where the layer was first called in such a scope, together with the optimizer's
     slots, and sent to the other. Results are those of one device.
 
+    `multi_gpu_model(model, gpus=[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]])` replicates such a model, each replica on a
+    group of devices, which take the places of those that are named here.
+
     The model is a plain Keras model: train, save and load it as always. A file knows nothing of devices, so a loaded
     model runs on one. To go on with several, run the code that builds the model, and load the weights into it.
 

@@ -25,7 +25,7 @@ def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> No
     Raises:
         WholeBatchError: says which layer mixes rows.
     """
-    replica = Replica(parts, batch, alone=False, workers=OneWorker(plan.devices), plan=plan)  # others would wait
+    replica = Replica(parts, batch, alone=False, workers=OneWorker(plan.first_devices), plan=plan)  # others would wait
     with tf.init_scope(), _unchanged([parts.template, *parts.layers]):  # on no tape
         try:
             replica.trace()

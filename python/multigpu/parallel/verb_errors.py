@@ -80,8 +80,8 @@ def _advice(plan: Plan, said: str, rows: int | None) -> str:
             "Expected batches that fit into the memory of every device. "
             f"Received: one that does not fit on {where}. Make the batches smaller. {usable}"
         )
-    of_replica = plan.rows(rows)[plan.devices.index(device)] if device in plan.devices else plan.rows(rows)[0]
-    smaller = of_replica // 2 * len(plan.devices)
+    of_replica = plan.rows(rows)[next(iter(plan.slices_on(device or "")), 0)]
+    smaller = of_replica // 2 * len(plan.replicas)
     return (
         f"Expected batches that fit into the memory of every device. Received: a batch of {rows} rows, {of_replica} "
         f"per replica, which does not fit on {where}. "

@@ -5,9 +5,13 @@ takes memory from the op that makes it to the last one that reads it. The most t
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+
+from multigpu.replicas.parts import Parts, parts_of_ops, scopes_noted
+from multigpu.replicas.scope import inside_replica
 
 VIEWS = {  # ops whose result is the memory of their input
     *("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "IdentityN", "ReadVariableOp"),
@@ -20,14 +24,49 @@ IN_PLACE = {  # ops that write over an input that nobody else reads any more
 }
 
 
-def activation_bytes(template: keras.Model, rows: int) -> int | None:
-    """Bytes that a replica needs at most at once for a slice of so many rows, or None where that cannot be traced."""
-    specs = _specs(template, rows)
+class Activations(NamedTuple):
+    """What a slice needs on the device of a part, in bytes; None where that cannot be traced.
+
+    Attributes:
+        at_once: the most that is needed at the same time.
+        received: that come from other parts, forward and backward.
+        sent: that go to other parts.
+    """
+
+    at_once: int | None
+    received: int = 0
+    sent: int = 0
+
+
+def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> list[Activations]:
+    """What a slice of so many rows needs, for each part of a template, or for all of a template without parts.
+
+    Args:
+        template: whose training step is traced.
+        rows: of the slice.
+        parts: the devices that the template names.
+    """
+    specs, number = _specs(template, rows), max(len(parts), 1)
     if specs is None or not rows:
-        return 0 if specs is not None else None
-    graph = _training_step(template).get_concrete_function(specs).graph
-    gradients = tf.nest.flatten(graph.structured_outputs, expand_composites=True)
-    return most_at_once(graph.get_operations(), [x for x in gradients if x is not None])
+        return [Activations(0 if specs is not None else None)] * number
+    step = _TrainingStep(template, parts)
+    ops, apart = step.trace(specs)
+    if not parts:
+        return [Activations(most_at_once(ops, apart))]
+    of_parts = step.parts_of(ops)
+    crossing = [
+        (of_parts[x.op.name], part, _num_bytes(x))
+        for x, part in {(x.ref(), of_parts[op.name]): (x, of_parts[op.name]) for op in ops for x in op.inputs}.values()
+        if of_parts[x.op.name] != part and x.op.type not in VIEWS | {"Placeholder"}
+    ]
+    return [
+        Activations(
+            at_once=most_at_once([op for op in ops if of_parts[op.name] == part], apart),
+            received=sum(size for _, receiver, size in crossing if receiver == part),
+            sent=sum(size for sender, _, size in crossing if sender == part),
+        )
+        for part in range(number)
+    ]
 
 
 def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -> int:
@@ -74,17 +113,36 @@ def _num_bytes(x: tf.Tensor) -> int:
     return x.shape.num_elements() * x.dtype.size if known else 0
 
 
-def _training_step(template: keras.Model) -> tf.types.experimental.PolymorphicFunction:
+class _TrainingStep:
     """Forward and backward of a template, as a replica runs it, with the gradients of all weights."""
 
-    @tf.function(autograph=False)
-    def step(inputs: object) -> list[tf.Tensor | None]:
-        with tf.GradientTape() as tape:
-            outputs = keras.tree.flatten(template(inputs, training=True))
-        upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
-        return tape.gradient(outputs, [v.value for v in template.trainable_variables], upstream)
+    def __init__(self, template: keras.Model, parts: Sequence[str]) -> None:
+        self._template = template
+        self._noted = Parts(parts, parts)
+        self._num_forward = 0
 
-    return step
+    def trace(self, specs: object) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+        """The ops in order, and the gradients of the weights."""
+        graph = tf.function(self._run, autograph=False).get_concrete_function(specs).graph
+        gradients = tf.nest.flatten(graph.structured_outputs, expand_composites=True)
+        return graph.get_operations(), [x for x in gradients if x is not None]
+
+    def parts_of(self, ops: Sequence[tf.Operation]) -> dict[str, int]:
+        """The number of the part of each op, by name; of one of no part, that of the op before it."""
+        known = parts_of_ops(ops, self._noted.of_ops(ops[: self._num_forward]))
+        found: dict[str, int] = {}
+        for op in ops:
+            part = known[op.name]
+            found[op.name] = part if part is not None else next(reversed(found.values()), 0)
+        return found
+
+    def _run(self, inputs: object) -> list[tf.Tensor | None]:
+        with inside_replica(), scopes_noted(self._noted.scope):
+            outputs = keras.tree.flatten(self._template(inputs, training=True))
+        self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
+        upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
+        weights = [v.value for v in self._template.trainable_variables]
+        return tf.compat.v1.gradients(outputs, weights, upstream, colocate_gradients_with_ops=True)
 
 
 def _specs(template: keras.Model, rows: int) -> object:

@@ -7,19 +7,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.arguments import check_whole_number
+from multigpu.arguments import check_model, check_whole_number
 from multigpu.batches.prefetch import ON_HOST
+from multigpu.devices.groups import has_groups
 from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.template_checks import check_template
-from multigpu.private_api.layers import sublayers
-from multigpu.profiling.activation_memory import activation_bytes
+from multigpu.profiling.activation_memory import Activations, activations_of
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
-from multigpu.weights.buckets import Bucket, as_stored, make_buckets
-from multigpu.weights.embedding_tables import Tables
-from multigpu.weights.overview import traffic
+from multigpu.weights.buckets import as_stored, make_buckets
+from multigpu.weights.home_parts import part_devices
+from multigpu.weights.overview import Route, routes_of, traffic
 from multigpu.weights.owners import owners_of
 from multigpu.weights.place_locate import num_bytes
 
@@ -50,6 +50,8 @@ def estimate(
       shapes; also for a CPU device, which stands for a GPU and needs none of it.
     * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
       embedding tables depend on the data and are left out.
+    * groups: what goes from part to part is counted as received and sent. The activations of all slices are assumed to
+      be there at once, as they are when the last slice has gone forward and none has come back.
     * TensorFlow's own share of a GPU, some hundred MB, is left out.
 
     Args:
@@ -76,16 +78,20 @@ def estimate(
         4004000
     """
     template = model.template if isinstance(model, ParallelModel) else model
-    check_template(template)
+    check_model("model", template)
+    parts = part_devices(template) if has_groups(gpus) else ()
     check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
-    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True)
+    plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True, parts=parts)
+    check_template(template, groups=bool(plan.groups))
     owners = owners_of(template, plan)
-    buckets = _buckets(template, owners)
+    routes = routes_of(
+        template, plan, lambda weights: make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
+    )
     kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
     slots = slot_bytes(kind, template.trainable_variables)
-    activations = {rows: activation_bytes(template, rows) for rows in set(plan.rows(batch_size))}
+    activations = {rows: activations_of(template, rows, plan.parts) for rows in set(plan.rows(batch_size))}
     devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
-    return Estimate(_row(device, template, plan, batch_size, owners, buckets, slots, activations) for device in devices)
+    return Estimate(_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices)
 
 
 def _row(
@@ -94,39 +100,49 @@ def _row(
     plan: Plan,
     batch_size: int,
     owners: dict[int, str],
-    buckets: Sequence[Bucket],
+    routes: Sequence[Route],
     slots: dict[int, int],
-    activations: dict[int, int | None],
+    activations: dict[int, list[Activations]],
 ) -> DeviceEstimate:
     own = [variable for variable in template.weights if owners[id(variable)] == device]
-    replica = device in plan.devices
-    rows = plan.rows(batch_size)[plan.devices.index(device)] if replica else 0
-    moved = traffic(device, buckets, plan)
-    others = sum(bucket.sent_bytes for bucket in buckets if bucket.owner != device) if rows else 0
-    reduced = sum(bucket.reduced_bytes for bucket in buckets if bucket.owner == device)
-    given = sum(bucket.reduced_bytes for bucket in buckets) if rows else 0
+    numbers = plan.slices_on(device)
+    rows = [plan.rows(batch_size)[number] for number in numbers]
+    part = plan.replicas[numbers[0]].index(device) if numbers else 0
+    needed = [activations[n][part] for n in rows]
+    moved = traffic(device, routes)
+    at_work = [bucket for buckets, devices in routes if device in devices and any(rows) for bucket in buckets]
+    reduced = sum(bucket.reduced_bytes for buckets, _ in routes for bucket in buckets if bucket.owner == device)
+    given = sum(bucket.reduced_bytes for bucket in at_work)
+    known = all(slice_.at_once is not None for slice_ in needed)
     sizes: dict[str, Any] = {
         "weights": sum(map(num_bytes, own)),
         "optimizer": sum(slots.get(id(variable), 0) for variable in own),
-        "copies": others,
-        "gradients": given + reduced,
-        "activations": activations[rows] if replica else 0,
-        "inputs": rows * _row_bytes(template, "inputs", ON_HOST) if len(plan.devices) > 1 else 0,
+        "copies": sum(bucket.sent_bytes for bucket in at_work if bucket.owner != device),
+        "gradients": given * min(len(rows), 2) + reduced,  # a sum, and what is added to it
+        "activations": sum(slice_.at_once or 0 for slice_ in needed) if known else None,
+        "inputs": sum(rows) * _row_bytes(template, "inputs", ON_HOST) if _gets_ahead(plan) else 0,
     }
+    first, last = part == 0, part == max(len(plan.parts) - 1, 0)
     return DeviceEstimate(
         device=device,
-        rows=rows,
+        slices=len(rows),
+        rows=sum(rows),
         parameters=sum(math.prod(variable.shape) for variable in own),
         **sizes,
+        per_slice=max((slice_.at_once or 0 for slice_ in needed), default=0) if known else None,
         total=sum(size or 0 for size in sizes.values()),
-        received=moved.received + rows * _row_bytes(template, "inputs"),
-        sent=moved.sent + rows * _row_bytes(template, "outputs"),
+        received=moved.received
+        + (sum(rows) * _row_bytes(template, "inputs") if first else 0)
+        + sum(slice_.received for slice_ in needed),
+        sent=moved.sent
+        + (sum(rows) * _row_bytes(template, "outputs") if last else 0)
+        + sum(slice_.sent for slice_ in needed),
     )
 
 
-def _buckets(template: keras.Model, owners: dict[int, str]) -> list[Bucket]:
-    weights = Tables(sublayers(template)).without(template.trainable_variables)
-    return make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
+def _gets_ahead(plan: Plan) -> bool:
+    """Whether rows are sent before their step; also to a CPU device, which stands for a GPU."""
+    return len(plan.devices) > 1 and not plan.groups
 
 
 def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("string",)) -> int:

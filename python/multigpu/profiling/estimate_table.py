@@ -11,20 +11,24 @@ class DeviceEstimate:
 
     Attributes:
         device: name of the device.
-        rows: rows of a batch that its replica gets.
+        slices: how many slices of a batch go through it.
+        rows: rows of a batch that run there.
         parameters: how many numbers of weights and state it owns.
         weights: bytes of them.
         optimizer: what the optimizer keeps beside them.
         copies: copies of the other devices' weights, which the replica needs while a step lasts.
         gradients: of all weights, as the replica gives them, and the sum of those of its own.
-        activations: what the replica needs at most at once beside that; None where it cannot be traced.
+        activations: what is needed at most at once beside that, of all slices that go through the device; None where
+            it cannot be traced.
         inputs: rows of the next batch, which several GPUs get ahead of time.
+        per_slice: of these, what grows with each slice of the batch that goes through the device.
         total: all of that together, without what is None.
-        received: bytes that arrive in a step: weights, gradients and rows.
-        sent: bytes that leave in a step: weights, gradients and outputs.
+        received: bytes that arrive in a step: weights, gradients, rows, and what other parts give.
+        sent: bytes that leave in a step: weights, gradients, outputs, and what other parts take.
     """
 
     device: str
+    slices: int
     rows: int
     parameters: int
     weights: int
@@ -33,6 +37,7 @@ class DeviceEstimate:
     gradients: int
     activations: int | None
     inputs: int
+    per_slice: int | None
     total: int
     received: int
     sent: int
@@ -52,6 +57,21 @@ class Estimate(Table[DeviceEstimate]):
     def parameters(self) -> int:
         """How many numbers the template has."""
         return sum(row.parameters for row in self)
+
+    def slices_that_fit(self, memory: int) -> int | None:
+        """How many slices of so many rows can go through devices with this memory, one behind the other.
+
+        Args:
+            memory: of a device, in bytes.
+
+        Returns:
+            The number for the device where it is smallest; None where activations cannot be traced.
+        """
+        at_work = [row for row in self if row.rows]
+        if any(row.per_slice is None for row in at_work):
+            return None
+        free = [(memory - row.total + row.slices * row.per_slice, row.per_slice) for row in at_work]
+        return min(max(room, 0) // max(each, 1) for room, each in free)
 
     @property
     def weights(self) -> int:

@@ -15,9 +15,10 @@ class Measurement:
     Attributes:
         devices: the devices of the parallel model.
         batch_size: rows of a batch.
-        one_device: seconds of a step of the template on the first of the devices, with its batch at hand.
+        alone: where the template ran alone: on the first of the devices; one with parts, on those that it names.
+        one_device: seconds of a step of the template there, with its batch at hand.
         all_devices: seconds of a step of the parallel model, with its batch at hand.
-        slice: seconds of a step of the template on the first device with the rows of one replica.
+        slice: seconds of a step of the template there with the rows of one replica.
         input: seconds in which the data give a batch.
         speed_up: `one_device` ÷ `all_devices`.
         compute: share of a step of `fit()` in which replicas compute.
@@ -28,6 +29,7 @@ class Measurement:
 
     devices: tuple[str, ...]
     batch_size: int
+    alone: str
     one_device: float
     all_devices: float
     slice: float
@@ -41,7 +43,7 @@ class Measurement:
     def __str__(self) -> str:
         steps = [
             ["", "ms per step"],
-            [f"{self.devices[0]} alone, {self.batch_size} rows", f"{1000 * self.one_device:.1f}"],
+            [f"{self.alone} alone, {self.batch_size} rows", f"{1000 * self.one_device:.1f}"],
             [f"all {len(self.devices)} devices, {self.batch_size} rows", f"{1000 * self.all_devices:.1f}"],
             ["the data, per batch", f"{1000 * self.input:.1f}"],
         ]
@@ -62,6 +64,7 @@ def measurement_from_seconds(
     return Measurement(
         devices=plan.devices,
         batch_size=rows,
+        alone=" + ".join(plan.parts) if plan.groups else plan.devices[0],
         one_device=on_one_device,
         all_devices=everywhere,
         slice=part,
@@ -83,7 +86,8 @@ def _verdict(plan: Plan, rows: int, speed_up: float, transfer: float, waiting: f
             "`prefetch()`."
         )
     if speed_up > 1:
-        return f"It pays: {number} devices are {speed_up:.2f} times as fast as one."
+        one = f"{len(plan.parts)} alone" if plan.groups else "one"
+        return f"It pays: {number} devices are {speed_up:.2f} times as fast as {one}."
     if any(device.startswith("CPU") for device in plan.devices):
         on_gpus = f" A larger batch would make less of the {transfer:.0%} of the time in transfer, as on GPUs."
         return (

@@ -16,6 +16,7 @@ from multigpu.devices.plan import Plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.private_api.layers import wants_jit
 from multigpu.private_api.variables import backing_variable
+from multigpu.weights.home_parts import home_devices
 from multigpu.weights.move import move
 from multigpu.weights.place_locate import locate
 
@@ -106,14 +107,19 @@ def _distinct(variables: Sequence[keras.Variable]) -> list[keras.Variable]:
 
 @contextmanager
 def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
-    """Brings the template home to the first device, compiled as it would be alone, and back again."""
+    """Brings the template home to the first device, compiled as it would be alone, and back again.
+
+    A template with parts is brought to the devices that it names.
+    """
+    homes = home_devices(template) if plan.groups else {}
+    first = plan.parts[0] if plan.groups else plan.devices[0]
     variables = _distinct([*template.variables, *template.optimizer.variables])
     places = [(variable, locate(variable)) for variable in variables]
     jit_compile = template.jit_compile
-    move([(variable, plan.devices[0]) for variable in variables])
+    move([(variable, homes.get(id(variable), first)) for variable in variables])
     template.jit_compile, template.train_function = wants_jit(template), None
     try:
-        with tf.device(plan.devices[0]):
+        with tf.device(first):
             yield
     finally:
         move(places)

@@ -7,13 +7,14 @@ import tensorflow as tf
 from multigpu.devices.groups import Group
 from multigpu.replicas.stages import Stage
 
+IN_ORDER = ("GPU",)  # types of devices that run one thing after the other, and are told what before it is run
 AHEAD = 2  # slices that a stage may be launched before the next stage: so many keep both devices at work
 
 
 class LaunchOrder:
     """Has each slice begin a stage when the slice before it has been launched there.
 
-    TensorFlow launches what is ready. Without an order, slices that are on one device would take turns op by op, none
+    TensorFlow launches what is ready: a CPU runs it as it can, and is left alone. Without an order, slices that are on one device would take turns op by op, none
     would be done before the others, and the device of the next part would wait for all of them. Nor is a stage launched
     for all slices before the next stage is for any: what it gives would wait in memory.
     """
@@ -48,6 +49,8 @@ class LaunchOrder:
         after = [self._of(stage, other) for other in before[-1:]]
         if following is not None and len(before) >= AHEAD:
             after.append(self._of(following, before[-AHEAD]))
+        if not group[stage.part].startswith(IN_ORDER):
+            after = []
         with tf.device(group[stage.part]):
             with tf.control_dependencies(after):
                 given = [tf.identity(x) if wait else x for x, wait in zip(taken, waits, strict=True)]

@@ -77,3 +77,17 @@ def part_scope(device: str) -> contextlib.AbstractContextManager[None] | None:
     """The scope of the part on a device, in a replica that has parts; else None."""
     scope = _scope.get()
     return None if scope is None else scope(device)
+
+
+def parts_of_ops(ops: Sequence[tf.Operation], forward: Sequence[int | None]) -> dict[str, int | None]:
+    """The part of each op, by name: one that follows the forward pass has that of the op which it differentiates.
+
+    Args:
+        ops: of the trace, in the order in which they were made.
+        forward: the parts of the first ones, those of the forward pass.
+    """
+    parts = {op.name: part for op, part in zip(ops, forward, strict=False)}
+    for op in ops[len(forward) :]:
+        named = [group.decode().removeprefix("loc:@") for group in op.colocation_groups()]
+        parts[op.name] = next((parts[name] for name in named if parts.get(name) is not None), None)
+    return parts

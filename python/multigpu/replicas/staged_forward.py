@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.groups import Group
 from multigpu.replicas.launch_order import LaunchOrder
 from multigpu.replicas.staged_trace import StagedTrace
@@ -30,6 +31,7 @@ class StagedForward:
         sources: list[tf.Tensor],
         taken: Sequence[Sequence[tf.Tensor]],
         to_sources: Callable[..., list[Gradient]],
+        workers: OneWorker,
     ) -> None:
         """Runs the forward stages.
 
@@ -40,10 +42,12 @@ class StagedForward:
             sources: the same, unpacked.
             taken: of these, what each slice takes.
             to_sources: makes gradients of the sources from those of what each slice takes.
+            workers: whose slices are summed where slices are.
         """
         inputs = names(trace.function.inputs)
         self.trace, self.arrived, self.sources = trace, arrived, sources
         self._groups = groups
+        self._workers = workers
         self._order = LaunchOrder(groups)
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
         self._shared = set(inputs[: trace.num_variables])
@@ -86,8 +90,10 @@ class StagedForward:
         """Makes the sums over slices that a stage takes."""
         for total, x in sums_before(stage, self.trace.sums):
             if total.name not in self._values[0]:
-                with tf.device(self._groups[0][stage.part]):
-                    summed = tf.add_n([values[x.name] for values in self._values])
+                device = self._groups[0][stage.part]
+                with tf.device(device):
+                    here = tf.add_n([values[x.name] for values in self._values])
+                summed = self._workers.over_workers(here, device, f"slices {total.name}", stage.backward)
                 for values in self._values:
                     values[total.name] = summed
 

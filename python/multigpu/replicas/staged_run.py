@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.groups import Group
 from multigpu.private_api.gradients import dense
 from multigpu.replicas.replica import Replica
@@ -34,6 +35,7 @@ class StagedRun:
         groups: the devices of each slice.
         device: where results are merged, and gradients come back from.
         structure: what the owners have to know of the gradient beside its buffers.
+        workers: whose slices are summed where slices are.
     """
 
     replica: Replica
@@ -43,6 +45,7 @@ class StagedRun:
     groups: Sequence[Group]
     device: str
     structure: GradientStructure
+    workers: OneWorker
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -124,7 +127,7 @@ class StagedRun:
         weights, inputs = self._unpack(arrived)
         taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
-        return StagedForward(trace, self.groups, arrived, sources, taken, self.to_sources)
+        return StagedForward(trace, self.groups, arrived, sources, taken, self.to_sources, self.workers)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """The weights of all copies; and what each slice takes besides."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from multigpu.replicas.parts import parts_of_ops
 from multigpu.replicas.replica import Replica
 from multigpu.replicas.stages import Stage, cut
 from multigpu.replicas.tapes import Gradient, is_differentiable
@@ -41,7 +42,7 @@ class StagedTrace:
         self.sums = replica.noted.sums
         self.stages: list[Stage] = cut(
             self.function,
-            _parts_of(ops, replica.noted.of_ops(ops[: self._num_forward])),
+            parts_of_ops(ops, replica.noted.of_ops(ops[: self._num_forward])),
             self.results,
             _components(self.gradients),
             self.upstream,
@@ -73,15 +74,6 @@ class StagedTrace:
         floating = [x for x in inputs if is_differentiable(x)]
         found = iter(tf.compat.v1.gradients(targets, floating, self.upstream, colocate_gradients_with_ops=True))
         self.gradients = [next(found) if is_differentiable(x) else None for x in inputs]
-
-
-def _parts_of(ops: Sequence[tf.Operation], forward: Sequence[int | None]) -> dict[str, int | None]:
-    """The part of each op, by name: one that follows the forward pass has that of the op which it differentiates."""
-    parts = {op.name: part for op, part in zip(ops, forward, strict=False)}
-    for op in ops[len(forward) :]:
-        named = [group.decode().removeprefix("loc:@") for group in op.colocation_groups()]
-        parts[op.name] = next((parts[name] for name in named if parts.get(name) is not None), None)
-    return parts
 
 
 def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:

@@ -1,5 +1,6 @@
 """The parts of a template by what is known before it runs: their devices, and the weights that each of them keeps."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -36,6 +37,13 @@ def home_devices(model: keras.Layer) -> dict[int, str]:
         for variable in layer.variables:
             homes.setdefault(id(variable), placement.device)
     return homes
+
+
+def home_parts(model: keras.Layer, variables: Sequence[keras.Variable], parts: Sequence[str]) -> list[int]:
+    """The number of the part that keeps each variable. One of no part is taken for the last part's, as a head is."""
+    homes = home_devices(model)
+    last = len(parts) - 1
+    return [parts.index(homes[id(v)]) if homes.get(id(v)) in parts else last for v in variables]
 
 
 def _layers(model: keras.Layer) -> list[keras.Layer]:

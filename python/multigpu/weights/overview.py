@@ -1,6 +1,6 @@
 """The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from multigpu.private_api.layers import sublayers
 from multigpu.weights.buckets import Bucket, Types, buckets_of
 from multigpu.weights.chunked_broadcast import transfers_of
 from multigpu.weights.embedding_tables import Tables
+from multigpu.weights.home_parts import home_parts
 from multigpu.weights.optimizer_slots import slots_of
 from multigpu.weights.place_locate import locate, num_bytes
 
@@ -22,8 +23,8 @@ class DeviceRow:
 
     Attributes:
         device: name of the device.
-        replica: number of the replica that runs there, or None.
-        rows: rows of a batch that the replica gets, or None where no batch size was given.
+        replica: number of the replica that runs there, of several parts the first one's, or None.
+        rows: rows of a batch that run there, or None where no batch size was given.
         weights: weights and state that the device owns.
         slots: optimizer variables beside them; None before the optimizer is built.
         received: weights, and gradients of its own weights, that arrive in a step.
@@ -47,6 +48,13 @@ class Traffic(NamedTuple):
     received: int
     sent: int
     transfers: int
+
+
+class Route(NamedTuple):
+    """Buckets, and the devices to which they are sent."""
+
+    buckets: list[Bucket]
+    devices: Sequence[str]
 
 
 class Overview(Table[DeviceRow]):
@@ -75,19 +83,17 @@ def overview(
         types: in which weights travel, by their ids; where unknown, as they are stored.
     """
     owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
-    return Overview(_row(device, template, plan, batch_size, types) for device in owners)
+    routes = routes_of(template, plan, lambda weights: buckets_of(weights, types))
+    return Overview(_row(device, template, plan, batch_size, routes) for device in owners)
 
 
-def _row(
-    device: str, template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None
-) -> DeviceRow:
-    replica = plan.devices.index(device) if device in plan.devices else None
-    weights = Tables(sublayers(template)).without(template.trainable_variables)
-    moved = traffic(device, buckets_of(weights, types), plan)
+def _row(device: str, template: keras.Model, plan: Plan, batch_size: int | None, routes: Sequence[Route]) -> DeviceRow:
+    slices = plan.slices_on(device)
+    moved = traffic(device, routes)
     return DeviceRow(
         device=device,
-        replica=replica,
-        rows=plan.rows(batch_size)[replica] if batch_size is not None and replica is not None else None,
+        replica=slices[0] if slices else None,
+        rows=sum(plan.rows(batch_size)[number] for number in slices) if batch_size is not None and slices else None,
         weights=_bytes_on(device, template.variables),
         slots=_slot_bytes(device, template),
         received=moved.received,
@@ -96,9 +102,35 @@ def _row(
     )
 
 
-def traffic(device: str, buckets: Sequence[Bucket], plan: Plan) -> Traffic:
+def routes_of(
+    template: keras.Model, plan: Plan, pack: Callable[[Sequence[keras.Variable]], list[Bucket]]
+) -> list[Route]:
+    """The buckets of all weights that are sent, and to which devices: of a part, to those on which it runs.
+
+    Args:
+        template: the template.
+        plan: where its replicas run.
+        pack: makes the buckets of weights.
+    """
+    if not plan.groups:
+        return [Route(pack(Tables(sublayers(template)).without(template.trainable_variables)), plan.devices)]
+    weights = template.trainable_variables
+    homes = home_parts(template, weights, plan.parts)
+    of_part = [[v for v, home in zip(weights, homes, strict=True) if home == part] for part in range(len(plan.parts))]
+    return [
+        Route(pack(variables), tuple(dict.fromkeys(group[part] for group in plan.groups)))
+        for part, variables in enumerate(of_part)
+    ]
+
+
+def traffic(device: str, routes: Sequence[Route]) -> Traffic:
     """What weights and gradients make a device receive and send in a step."""
-    moves = [(move, bucket) for bucket in buckets for move in transfers_of(bucket, buckets, plan.devices, device)]
+    moves = [
+        (move, bucket)
+        for buckets, devices in routes
+        for bucket in buckets
+        for move in transfers_of(bucket, buckets, devices, device)
+    ]
     comes = [(move.share, bucket) for move, bucket in moves if move.receiver == device]
     leaves = [(move.share, bucket) for move, bucket in moves if move.sender == device]
     return Traffic(
