@@ -26,7 +26,7 @@ from bench.speed.speedup import bind_threads
 ROUNDS, STEPS, ROWS, SLICES = 5, 4, 64, (1, 2, 4, 8)
 
 
-def conv_parts(on) -> keras.Model:  # noqa: ANN001  # `on_device()`, or what does nothing
+def conv_parts(on) -> keras.Model:  # `on_device()`, or what does nothing
     """Two parts of about the same work, convolutions on 32×32×16 images."""
     x = inputs = keras.Input((32, 32, 16))
     for device in ("GPU:0", "GPU:1"):

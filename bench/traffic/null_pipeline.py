@@ -46,7 +46,7 @@ class Task(NamedTuple):
     slice: int
 
 
-def build(on) -> keras.Model:  # noqa: ANN001  # `on_device()`, or what does nothing
+def build(on) -> keras.Model:  # `on_device()`, or what does nothing
     """A small layer, so that the first part has a gradient to give back too, and two parts of large ones."""
     x = inputs = keras.Input((8,))
     with on("GPU:0"):
@@ -106,9 +106,7 @@ def tasks_of(kernels: list[list[str]], slices: int) -> tuple[list[Task], bool]:
             open_tasks[gpu] = task
         if gpu in open_tasks and _of_a_layer(name):
             patterns[open_tasks[gpu]].append(name)
-    forward_alike = all(
-        patterns[task] == patterns[task._replace(slice=0)] for task in tasks if not task.backward
-    )
+    forward_alike = all(patterns[task] == patterns[task._replace(slice=0)] for task in tasks if not task.backward)
     return tasks, forward_alike
 
 
@@ -166,7 +164,7 @@ def part_seconds(rows: int) -> dict[tuple[int, bool], float]:
     return seconds
 
 
-def _median_seconds(function, x: np.ndarray) -> float:  # noqa: ANN001
+def _median_seconds(function, x: np.ndarray) -> float:
     taken = []
     for _ in range(8):
         begin = time.process_time()

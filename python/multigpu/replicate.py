@@ -52,10 +52,10 @@ def multi_gpu_model(
     Raises:
         TooFewGPUsError: fewer than two devices, or more than there are; a ValueError, for a script that also runs where
             there is one GPU: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
-        ValueError: devices named twice or not understood, groups that do not suit the template's parts, the scope of a `tf.distribute` strategy, or a model that
-            cannot be split: not of Keras 3, unbuilt, parallel already, stateful, or without an open batch axis; or
-            TF_CONFIG is not understood, or read too late, or workers differ. The message says what was expected, what
-            was received, and what to do.
+        ValueError: devices named twice or not understood, groups that do not suit the template's parts, the scope of a
+            `tf.distribute` strategy, or a model that cannot be split: not of Keras 3, unbuilt, parallel already,
+            stateful, or without an open batch axis; or TF_CONFIG is not understood, or read too late, or workers
+            differ. The message says what was expected, what was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy

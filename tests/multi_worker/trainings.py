@@ -10,8 +10,9 @@ import numpy as np
 from added_losses import Adds
 from equality import Numbers, dense_model, mean_squared, random_ids, random_rows, train
 from keras import ops
-from multigpu import on_device
 from optimizer_cases import COMMON, OTHERS, rising_model, rising_rows
+
+from multigpu import on_device
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)  # batches of 8, 8, 8 and 1: then all workers but one stand by
 WEIGHTS = np.linspace(0, 2, 25).astype("float32")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, train
-from executed_graphs import executed
+from executed_graphs import executed, sent_tensors
 from keras import layers
 
 import multigpu
+from multigpu.replicas import launch_order
 from multigpu.weights.place_locate import locate
 
 LAYOUTS = {
@@ -300,25 +301,30 @@ def test_activations_travel_once_each_way_and_weights_to_other_groups_alone():
         parallel = multigpu.multi_gpu_model(model, gpus=gpus)
         parallel.compile("sgd", "mse")
         ran = executed(lambda parallel=parallel: parallel.fit(x, y, batch_size=16, verbose=0))
-        floats = [node for node in sent(ran) if node[2] == tf.float32]
-        between = Counter((sender, receiver) for sender, receiver, _ in floats)
+        between = Counter((sent.start, sent.end) for sent in sent_tensors(ran) if sent.dtype == "float32")
         slices = gpus.count(gpus[0])
         for first, second in set(map(tuple, gpus)):
             assert between[first, second] == between[second, first] == slices
         assert any({"CPU:1", "CPU:3"} == set(pair) for pair in between) == copied
 
 
-def sent(ran):
-    """Sender, receiver and type of what was sent."""
-    for graph in ran.parts:
-        for node in graph.node:
-            if node.op in ("_Send", "_HostSend"):
-                ends = [node.attr[end].s.decode().rsplit("device:", 1)[-1] for end in ("send_device", "recv_device")]
-                is_signal = (
-                    node.input[0].endswith("/ctrl") or "/ctrl/" in node.input[0]
-                )  # tells the order, and is empty
-                if not is_signal:
-                    yield (*ends, tf.as_dtype(node.attr["T"].type))
+def test_shared_weights_travel_to_the_other_part_once_for_all_slices():
+    parallel = multigpu.multi_gpu_model(shared_encoder(multigpu.on_device), gpus=[["CPU:1", "CPU:2"]] * 4)
+    parallel.compile("sgd", "mse")
+    ran = executed(lambda: parallel.fit(SEQUENCES, Y, batch_size=22, verbose=0))
+    shapes = Counter(sent.shape for sent in sent_tensors(ran) if (sent.start, sent.end) == ("CPU:1", "CPU:2"))
+    assert shapes[3, 16] == shapes[4, 16] == 1  # of the LSTM's kernels
+
+
+def test_a_gpu_is_given_slice_after_slice_and_not_far_ahead(monkeypatch):
+    monkeypatch.setattr(launch_order, "IN_ORDER", ("CPU", "GPU"))
+    assert_same(two_parts, X, LAYOUTS["four slices"](2))
+    assert_same(shared_encoder, SEQUENCES, [["CPU:1", "CPU:2"]] * 3 + [["CPU:3", "CPU:4"]] * 2)
+    parallel = multigpu.multi_gpu_model(wide(multigpu.on_device), gpus=[["CPU:1", "CPU:2"]] * 4)
+    parallel.compile("sgd", "mse")
+    graph = executed(lambda: parallel.predict(random_rows(16, 64), batch_size=16, verbose=0)).graphs
+    waits = [name for definition in graph for node in definition.node for name in node.input if name.startswith("^")]
+    assert sum("MatMul" in name or "Relu" in name for name in waits) >= 3 + 2  # for the slice before, and the next part
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])

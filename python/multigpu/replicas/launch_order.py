@@ -14,9 +14,9 @@ AHEAD = 2  # slices that a stage may be launched before the next stage: so many 
 class LaunchOrder:
     """Has each slice begin a stage when the slice before it has been launched there.
 
-    TensorFlow launches what is ready: a CPU runs it as it can, and is left alone. Without an order, slices that are on one device would take turns op by op, none
-    would be done before the others, and the device of the next part would wait for all of them. Nor is a stage launched
-    for all slices before the next stage is for any: what it gives would wait in memory.
+    TensorFlow launches what is ready: a CPU runs it as it can, and is left alone. On a GPU, slices would take turns op
+    by op, none would be done before the others, and the device of the next part would wait for all of them. Nor is a
+    stage launched for all slices before the next stage is for any: what it gives would wait in memory.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:

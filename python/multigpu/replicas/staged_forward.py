@@ -1,7 +1,7 @@
 """Slices that go through the stages of a trace, forward and then backward, each on the devices of its group."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ class StagedForward:
         arrived: Sequence[tf.Tensor],
         sources: list[tf.Tensor],
         taken: Sequence[Sequence[tf.Tensor]],
+        homes: Sequence[int],
         to_sources: Callable[..., list[Gradient]],
         workers: OneWorker,
     ) -> None:
@@ -41,6 +42,7 @@ class StagedForward:
             arrived: what arrived.
             sources: the same, unpacked.
             taken: of these, what each slice takes.
+            homes: the part that each variable is sent to, of those that are taken before all else.
             to_sources: makes gradients of the sources from those of what each slice takes.
             workers: whose slices are summed where slices are.
         """
@@ -50,7 +52,8 @@ class StagedForward:
         self._workers = workers
         self._order = LaunchOrder(groups)
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
-        self._shared = set(inputs[: trace.num_variables])
+        self._homes = dict(zip(inputs, homes, strict=False))  # of variables
+        self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
         self._kept = [of_slice[-2] for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
         self._to_sources = to_sources
@@ -81,10 +84,20 @@ class StagedForward:
         """Takes a slice through the first of one or two stages that follow each other."""
         stage, following = stages[0], stages[1] if len(stages) > 1 else None
         values = self._values[number]
-        taken = [values[x.name] for x in stage.takes]
-        waits = [x.name not in self._shared for x in stage.takes]
+        taken = [self._taken(values, x.name, stage.part, self._groups[number]) for x in stage.takes]
+        waits = [x.name not in self._homes for x in stage.takes]
         made = self._order.run(stage, following, number, taken, waits)
         values.update(zip(names(stage.gives), made, strict=True))
+
+    def _taken(self, values: Mapping[str, tf.Tensor], name: str, part: int, group: Group) -> tf.Tensor:
+        """What a part takes. A variable of another part is copied to its device once, for all slices there."""
+        if self._homes.get(name, part) == part:
+            return values[name]
+        key = (name, group[part])
+        if key not in self._visiting:
+            with tf.device(group[part]):
+                self._visiting[key] = tf.identity(values[name])
+        return self._visiting[key]
 
     def _sum(self, stage: Stage) -> None:
         """Makes the sums over slices that a stage takes."""

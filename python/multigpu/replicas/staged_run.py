@@ -127,7 +127,8 @@ class StagedRun:
         weights, inputs = self._unpack(arrived)
         taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
-        return StagedForward(trace, self.groups, arrived, sources, taken, self.to_sources, self.workers)
+        homes = self.traces.homes
+        return StagedForward(trace, self.groups, arrived, sources, taken, homes, self.to_sources, self.workers)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """The weights of all copies; and what each slice takes besides."""
