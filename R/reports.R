@@ -3,7 +3,8 @@
 #' @param object A parallel model, made by [multi_gpu_model()].
 #' @param batch_size Rows of a global batch, to show how many of them each replica gets.
 #' @return A data frame with one row per device, which prints as a table with readable sizes. Columns: `device`;
-#'   `replica`, the number of the replica that runs there, counted from 0; `rows` of a batch that this replica gets;
+#'   `replica`, the number of the replica that runs there, counted from 0, and the first one if parts of several run
+#'   there; `rows` of a batch that run there;
 #'   `weights` and `slots` (variables of the optimizer), the bytes that the device stores; `received` and `sent`, the
 #'   bytes transferred in a training step; `transfers`, the number of tensors in which they are transferred. A value
 #'   that does not apply or is not known yet is `NA`.
@@ -57,10 +58,11 @@ check_parallel <- function(object) {
 #' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras as `x`, without `y`.
 #' @param steps Number of steps to measure, on one device and on all. One more step runs before them.
 #' @param verbose 1 shows a progress bar, 0 does not.
-#' @return Data frames that print as tables. `estimate()`: one row per device, with the columns `device`, `rows` of a
-#'   batch, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`, `gradients`, `activations` (`NA`
-#'   if they cannot be traced), `inputs` (rows of the next batch, which several GPUs get ahead of time), `total`, and
-#'   `received` and `sent` in a step. `measure()`: one row, with seconds per step on `one_device` and on `all_devices`,
+#' @return Data frames that print as tables. `estimate()`: one row per device, with the columns `device`, `slices` and
+#'   `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`,
+#'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs get
+#'   ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received` and
+#'   `sent` in a step. `measure()`: one row, with seconds per step on `one_device` and on `all_devices`,
 #'   seconds per batch of `input`, the `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`,
 #'   and a `verdict`: whether the parallel model is faster and, if not, why, and what would help.
 #' @family devices

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from equality import dense_model
 from tensorflow.python.framework import ops
-from trainings import SLICED, TRAININGS, X, Y, compiled, layers_that_add_losses, masked_sequences
+from trainings import GROUPED, SLICED, TRAININGS, X, Y, compiled, layers_that_add_losses, masked_sequences
 
 import multigpu
 from multigpu.private_api.gradients import custom_gradient
@@ -21,10 +21,10 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
 
 
-def used(build, x, y, compile, epochs=1, **fit):
+def used(build, x, y, compile, epochs=1, gpus=2, **fit):
     """A weak reference to a template that was trained, and evaluated, on two devices."""
     template = build()
-    parallel = multigpu.multi_gpu_model(template, gpus=2)
+    parallel = multigpu.multi_gpu_model(template, gpus=gpus)
     parallel.compile(**compile())
     parallel.fit(x, y, epochs=epochs, batch_size=8, verbose=0, **fit)
     parallel.evaluate(x, y, batch_size=8, verbose=0)
@@ -44,6 +44,11 @@ def assert_freed(template, before):
 def test_a_model_that_was_trained_is_freed(kind):
     before = registered()
     assert_freed(used(**KINDS[kind]), before)
+
+
+def test_a_model_in_groups_is_freed():
+    before = registered()
+    assert_freed(used(**GROUPED["a model in parts"], gpus=[["CPU:1", "CPU:2"]] * 2), before)
 
 
 def test_a_model_that_xla_has_compiled_is_freed():

@@ -7,7 +7,7 @@ import tensorflow as tf
 from equality import dense_model
 from keras import layers
 
-from multigpu import estimate, multi_gpu_model
+from multigpu import estimate, multi_gpu_model, on_device
 from multigpu.profiling.activation_memory import most_at_once
 from multigpu.weights.place_locate import locate
 
@@ -165,3 +165,50 @@ def test_a_model_that_is_no_template_is_refused():
         estimate(3, 2)
     with pytest.raises(ValueError, match="Received: 'two' of type str"):
         estimate(dense_model(), "two")
+
+
+def in_parts():
+    x = keras.Input((100,))
+    with on_device("CPU:1"):
+        h = layers.Dense(200, activation="tanh", use_bias=False)(x)
+    with on_device("CPU:2"):
+        return keras.Model(x, layers.Dense(50, use_bias=False)(h))
+
+
+@pytest.mark.parametrize("gpus", [[["CPU:1", "CPU:2"]] * 4, [["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]]])
+def test_groups_take_what_is_there_after_a_step(gpus):
+    model, optimizer = in_parts(), keras.optimizers.Adam()
+    estimated = estimate(model, gpus, 16, optimizer)
+    parallel = multi_gpu_model(model, gpus=gpus)
+    parallel.compile(optimizer, "mse")
+    parallel.train_on_batch(np.ones((16, 100)), np.ones((16, 50)))
+    between = {"CPU:1": (0, 200), "CPU:2": (200, 0)}  # numbers of a row that come and go, forward
+    for row, seen in zip(estimated, parallel.overview(16), strict=True):
+        assert (row.device, row.rows, row.weights, row.optimizer) == (seen.device, seen.rows, seen.weights, seen.slots)
+        assert row.slices == len(gpus) / len(set(map(tuple, gpus)))
+        comes, goes = between["CPU:1" if row.device in ("CPU:1", "CPU:3") else "CPU:2"]
+        ends = (100, 0) if goes else (0, 50)
+        assert row.received == seen.received + 4 * row.rows * (
+            comes + goes + ends[0]
+        )  # activations, or gradients of them
+        assert row.sent == seen.sent + 4 * row.rows * (comes + goes + ends[1])
+        assert row.inputs == 0
+
+
+def test_activations_are_those_of_the_parts_and_of_all_slices():
+    one, two = estimate(in_parts(), [["CPU:1", "CPU:2"]] * 2, 20)
+    assert one.per_slice == 10 * 4 * (200 + 200)  # the result of tanh, and its gradient
+    assert two.per_slice == 10 * 4 * (50 + 200)  # outputs, and the gradient of what came
+    assert [row.activations for row in (one, two)] == [2 * row.per_slice for row in (one, two)]
+
+
+def test_how_many_slices_fit():
+    few = estimate(in_parts(), [["CPU:1", "CPU:2"]] * 2, 20, "sgd")
+    fitting = few.slices_that_fit(1_000_000)
+    assert fitting > 2
+    several = estimate(in_parts(), [["CPU:1", "CPU:2"]] * fitting, 10 * fitting, "sgd")
+    assert max(row.total for row in several) <= 1_000_000
+    more = estimate(in_parts(), [["CPU:1", "CPU:2"]] * (fitting + 1), 10 * (fitting + 1), "sgd")
+    assert max(row.total for row in more) > 1_000_000
+    assert str(few).splitlines()[-1] == "for each further slice of so many rows, a device needs up to 0.016 MB more"
+    assert few.slices_that_fit(10) == 0

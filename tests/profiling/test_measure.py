@@ -12,7 +12,7 @@ from equality import dense_model, random_rows
 from executed_graphs import executed
 from keras import layers
 
-from multigpu import measure, multi_gpu_model
+from multigpu import measure, multi_gpu_model, on_device
 from multigpu.cluster.config import Cluster
 from multigpu.devices.plan import Plan
 from multigpu.parallel.model import ParallelModel
@@ -167,3 +167,20 @@ def test_one_device_is_the_first_of_the_plan():
     parallel.compile("sgd", "mse")
     run = executed(lambda: measure(parallel, X, Y, batch_size=20, steps=1, verbose=0))
     assert set(run.devices_of("MatMul")) == {"CPU:2", "CPU:3"}
+
+
+def test_groups_are_compared_with_the_template_on_the_devices_of_its_parts():
+    x = keras.Input((3,))
+    with on_device("CPU:1"):
+        h = layers.Dense(4)(x)
+    with on_device("CPU:2"):
+        template = keras.Model(x, layers.Dense(2)(h))
+    parallel = multi_gpu_model(template, gpus=[["CPU:3", "CPU:4"], ["CPU:5", "CPU:6"]])
+    parallel.compile("adam", "mse")
+    before, places = template.get_weights(), [locate(variable) for variable in template.variables]
+    measured = measure(parallel, X, Y, batch_size=8, steps=1, verbose=0)
+    assert str(measured).splitlines()[1].lstrip().startswith("CPU:1 + CPU:2 alone, 8 rows")
+    assert "all 4 devices, 8 rows" in str(measured)
+    assert [locate(variable) for variable in template.variables] == places
+    for weight, other in zip(template.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, other)

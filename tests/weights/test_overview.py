@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from executed_graphs import executed
 
-from multigpu import multi_gpu_model
+from multigpu import multi_gpu_model, on_device
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3", "CPU:4"]
 
@@ -66,3 +66,24 @@ def test_it_prints_as_a_table():
         " CPU:0        0     3  2.88 MB          -      5.76 MB       5.76 MB          8",
         " CPU:1        1     2  2.88 MB          -      5.76 MB       5.76 MB          8",
     ]
+
+
+def test_groups_have_the_weights_of_their_parts_and_send_them_to_other_groups_alone():
+    x = keras.Input((600,))
+    with on_device("CPU:1"):
+        h = keras.layers.Dense(600, use_bias=False)(x)
+    with on_device("CPU:2"):
+        template = keras.Model(x, keras.layers.Dense(300, use_bias=False)(h))
+    pair = multi_gpu_model(template, gpus=[["CPU:1", "CPU:2"]] * 4).overview(10)
+    sizes = [4 * 600 * 600, 4 * 600 * 300]
+    assert [(row.device, row.replica, row.rows, row.weights, row.received) for row in pair] == [
+        ("CPU:1", 0, 10, sizes[0], 0),
+        ("CPU:2", 0, 10, sizes[1], 0),
+    ]
+    two = multi_gpu_model(template, gpus=[["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]]).overview(7)
+    assert [(row.replica, row.rows) for row in two] == [(0, 4), (0, 4), (1, 3), (1, 3)]
+    by_device = {row.device: row for row in two}
+    for devices, size in ((("CPU:1", "CPU:3"), sizes[0]), (("CPU:2", "CPU:4"), sizes[1])):
+        rows = [by_device[device] for device in devices]
+        assert sum(row.weights for row in rows) == size
+        assert [row.received for row in rows] == [row.sent for row in rows] == [size, size]  # weights or gradients

@@ -85,7 +85,11 @@ class Estimate(Table[DeviceEstimate]):
 
     def __str__(self) -> str:
         first = f"{self.parameters:,} parameters: {megabytes(self.weights)} of weights"
-        return f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().__str__()}"
+        text = f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().__str__()}"
+        if all(row.slices < 2 for row in self):
+            return text
+        most = max((row.per_slice for row in self if row.per_slice is not None), default=None)
+        return f"{text}\nfor each further slice of so many rows, a device needs up to {megabytes(most)} more"
 
     def cells(self, row: DeviceEstimate) -> list[str]:
         """A row as words."""
