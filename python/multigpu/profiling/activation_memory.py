@@ -50,9 +50,9 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
     if specs is None or not rows:
         return [Activations(0 if specs is not None else None)] * number
     step = _TrainingStep(template, parts)
-    ops, apart = step.trace(specs)
+    ops = step.trace(specs)
     if not parts:
-        return [Activations(most_at_once(ops, apart))]
+        return [Activations(most_at_once(ops, step.gradients))]
     of_parts = step.parts_of(ops)
     crossing = [
         (of_parts[x.op.name], part, _num_bytes(x))
@@ -61,7 +61,7 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
     ]
     return [
         Activations(
-            at_once=most_at_once([op for op in ops if of_parts[op.name] == part], apart),
+            at_once=most_at_once([op for op in ops if of_parts[op.name] == part], step.gradients),
             received=sum(size for _, receiver, size in crossing if receiver == part),
             sent=sum(size for sender, _, size in crossing if sender == part),
         )
@@ -114,18 +114,22 @@ def _num_bytes(x: tf.Tensor) -> int:
 
 
 class _TrainingStep:
-    """Forward and backward of a template, as a replica runs it, with the gradients of all weights."""
+    """Forward and backward of a template, as a replica runs it.
+
+    Attributes:
+        gradients: of all weights.
+    """
 
     def __init__(self, template: keras.Model, parts: Sequence[str]) -> None:
         self._template = template
         self._noted = Parts(parts, parts)
-        self._num_forward = 0
+        self._num_forward = self._num_ops = 0
+        self.gradients: list[tf.Tensor] = []
 
-    def trace(self, specs: object) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-        """The ops in order, and the gradients of the weights."""
+    def trace(self, specs: object) -> list[tf.Operation]:
+        """The ops in order."""
         graph = tf.function(self._run, autograph=False).get_concrete_function(specs).graph
-        gradients = tf.nest.flatten(graph.structured_outputs, expand_composites=True)
-        return graph.get_operations(), [x for x in gradients if x is not None]
+        return graph.get_operations()[: self._num_ops]
 
     def parts_of(self, ops: Sequence[tf.Operation]) -> dict[str, int]:
         """The number of the part of each op, by name; of one of no part, that of the op before it."""
@@ -136,13 +140,21 @@ class _TrainingStep:
             found[op.name] = part if part is not None else next(reversed(found.values()), 0)
         return found
 
-    def _run(self, inputs: object) -> list[tf.Tensor | None]:
-        with inside_replica(), scopes_noted(self._noted.scope):
+    def _run(self, inputs: object) -> list[tf.Tensor]:
+        graph = tf.compat.v1.get_default_graph()
+        with inside_replica(), scopes_noted(self._noted.scope), tf.GradientTape() as tape:
             outputs = keras.tree.flatten(self._template(inputs, training=True))
-        self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
+        self._num_forward = len(graph.get_operations())
         upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
         weights = [v.value for v in self._template.trainable_variables]
-        return tf.compat.v1.gradients(outputs, weights, upstream, colocate_gradients_with_ops=True)
+        if self._noted.devices:  # of which op an op is the gradient, a tape does not tell
+            handles = [weight.handle for weight in weights]
+            found = tf.compat.v1.gradients(outputs, handles, upstream, colocate_gradients_with_ops=True)
+        else:
+            found = tape.gradient(outputs, weights, upstream)
+        self.gradients = [x for x in tf.nest.flatten(found, expand_composites=True) if x is not None]
+        self._num_ops = len(graph.get_operations())
+        return self.gradients
 
 
 def _specs(template: keras.Model, rows: int) -> object:

@@ -67,11 +67,13 @@ class Estimate(Table[DeviceEstimate]):
         Returns:
             The number for the device where it is smallest; None where activations cannot be traced.
         """
-        at_work = [row for row in self if row.rows]
-        if any(row.per_slice is None for row in at_work):
-            return None
-        free = [(memory - row.total + row.slices * row.per_slice, row.per_slice) for row in at_work]
-        return min(max(room, 0) // max(each, 1) for room, each in free)
+        fitting = []
+        for row in (row for row in self if row.rows):
+            if row.per_slice is None:
+                return None
+            free = memory - row.total + row.slices * row.per_slice
+            fitting.append(max(free, 0) // max(row.per_slice, 1))
+        return min(fitting)
 
     @property
     def weights(self) -> int:

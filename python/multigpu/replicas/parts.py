@@ -18,26 +18,27 @@ class Parts:
     """The parts of a template as one run of it shows them.
 
     Attributes:
+        devices: that the template names, one for each part.
         sums: of each tensor that stands for a sum over all slices, what this slice adds to it, both in the trace.
     """
 
     def __init__(self, devices: Sequence[str], group: Sequence[str]) -> None:
         """Takes the devices that the template names, one for each part, and those where it runs if op by op."""
-        self._devices, self._group = tuple(devices), tuple(group)
+        self.devices, self._group = tuple(devices), tuple(group)
         self._scopes: list[tuple[range, int]] = []
         self.sums: list[tuple[tf.Tensor, tf.Tensor]] = []
 
     @contextlib.contextmanager
     def scope(self, device: str) -> Iterator[None]:
         """Ops made in it belong to the part on this device. A device that is no part, such as the host, is kept."""
-        if device not in self._devices or tf.executing_eagerly():
-            with tf.device(dict(zip(self._devices, self._group, strict=True)).get(device, device)):
+        if device not in self.devices or tf.executing_eagerly():
+            with tf.device(dict(zip(self.devices, self._group, strict=True)).get(device, device)):
                 yield
             return
         graph = tf.compat.v1.get_default_graph()
         first = graph.version
         yield
-        self._scopes.append((range(first, graph.version), self._devices.index(device)))
+        self._scopes.append((range(first, graph.version), self.devices.index(device)))
 
     def of_ops(self, ops: Sequence[tf.Operation]) -> list[int | None]:
         """The part of each op of the trace, given in the order in which they were made; None outside of any scope."""

@@ -32,8 +32,9 @@ class StageFunction:
 
         def stage(*given: tf.Tensor) -> list[tf.Tensor]:
             known = {x.name: value for x, value in zip(takes, given, strict=True)}
+            known.update((name, tf.identity(outer)) for name, outer in around.items())  # which takes it into this graph
             made = tf.graph_util.import_graph_def(
-                definition, input_map={**known, **around}, return_elements=[x.name for x in gives], name="stage"
+                definition, input_map=known, return_elements=[x.name for x in gives], name="stage"
             )
             for x, of_trace in zip(made, gives, strict=True):
                 x.set_shape(of_trace.shape)  # which code may have told the trace

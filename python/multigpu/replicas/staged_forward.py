@@ -54,6 +54,7 @@ class StagedForward:
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
         self._homes = dict(zip(inputs, homes, strict=False))  # of variables
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
+        self._ends: dict[tuple[int, int], list[tf.Tensor]] = {}  # what a slice gave last on a part
         self._kept = [of_slice[-2] for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
         self._to_sources = to_sources
@@ -70,7 +71,7 @@ class StagedForward:
             values.update(zip(names(self.trace.upstream), given, strict=True))
         self._run([stage for stage in self.trace.stages if stage.backward])
         found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
-        return self._to_sources(found, self._num_copied, self._kept), []
+        return self._to_sources(found, self._num_copied, self._kept, self._ends), []
 
     def _run(self, stages: Sequence[Stage]) -> None:
         """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
@@ -88,6 +89,8 @@ class StagedForward:
         waits = [x.name not in self._homes for x in stage.takes]
         made = self._order.run(stage, following, number, taken, waits)
         values.update(zip(names(stage.gives), made, strict=True))
+        with tf.device(self._groups[number][stage.part]):
+            self._ends[number, stage.part] = [tf.identity(x) for x in made[-2:]]
 
     def _taken(self, values: Mapping[str, tf.Tensor], name: str, part: int, group: Group) -> tf.Tensor:
         """What a part takes. A variable of another part is copied to its device once, for all slices there."""

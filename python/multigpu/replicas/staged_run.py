@@ -1,6 +1,6 @@
 """All replicas of a template with parts, as one run: what arrived on the devices of groups, and its gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -106,7 +106,11 @@ class StagedRun:
         return {}
 
     def to_sources(
-        self, gradients: Sequence[Sequence[Gradient]], num_copied: int, kept: Sequence[tf.Tensor]
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        num_copied: int,
+        kept: Sequence[tf.Tensor],
+        ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
     ) -> list[Gradient]:
         """Gradients of the weights of all copies, summed over slices, and of what each slice takes besides.
 
@@ -114,12 +118,15 @@ class StagedRun:
             gradients: of all that a replica takes, for each slice.
             num_copied: how many weights there are in all copies.
             kept: how many rows of each slice count.
+            ends: what each slice gave last on each part. An addition that waits for it is not put off by TensorFlow,
+                which would make one of all, and keep the gradients of all slices until then.
         """
         summed: list[Gradient] = [None] * num_copied
+        homes = self.traces.homes
         devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
         for number, of_slice in enumerate(gradients):
             for weight, position in self._positions(number).items():
-                with tf.device(devices[position]):
+                with tf.device(devices[position]), tf.control_dependencies(ends[number, homes[weight]]):
                     summed[position] = _plus(summed[position], counted_rows(of_slice[weight], kept[number]))
         return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
 
