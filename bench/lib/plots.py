@@ -140,8 +140,13 @@ def save(name: str, rows: list[dict], folder: Path) -> Path | None:
     return path
 
 
-def pipeline(row: dict) -> plt.Figure:
-    """What two devices do when, slice by slice, from the tasks of a replay."""
+def save_pipeline(row: dict, path: Path) -> None:
+    """Draws what two devices do when, slice by slice, from the tasks of a replay."""
+    with plt.rc_context(STYLE):
+        _pipeline(row).savefig(path, dpi=110)
+
+
+def _pipeline(row: dict) -> plt.Figure:
     figure, axis = plt.subplots(figsize=(9, 2.3), layout="constrained")
     for part, backward, number, begin, end in row["times"]:
         color = mpl.colormaps["Oranges" if backward else "Blues"](0.35 + 0.12 * number)

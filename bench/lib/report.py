@@ -118,7 +118,7 @@ def page(measured: dict, failures: list[str]) -> list[str]:
     parts += [null_gpus.section(json.loads(NULL_GPUS.read_text()))] if NULL_GPUS.exists() else []
     if NULL_PIPELINE.exists():
         rows = json.loads(NULL_PIPELINE.read_text())
-        plots.pipeline(next(row for row in rows if row["slices"] == SLICES_DRAWN)).savefig(DRAWN, dpi=110)
+        plots.save_pipeline(next(row for row in rows if row["slices"] == SLICES_DRAWN), DRAWN)
         parts += [null_pipeline.section(rows)]
     return [*parts, section(json.loads(SOAK.read_text()))] if SOAK.exists() else parts
 
