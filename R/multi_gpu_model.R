@@ -29,10 +29,11 @@
 #' one device.
 #'
 #' @section Templates with parts:
-#' A model whose parts were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica, as
+#' A model whose layers were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica, as
 #' in `gpus = list(c(0, 1), c(2, 3))`, the devices of a group take the places of those of the template, in the order in
-#' which the template named them. Each group gets one slice of the batch. A group may be listed several times: its slices
-#' then follow each other through its GPUs, so that the parts work at the same time. The results are those of one device.
+#' which the template named them. Each group gets one slice of the batch. A group may be listed several times: its
+#' slices then follow each other through its GPUs, so that the parts work at the same time. The results are those of one
+#' device.
 #'
 #' @section Saving:
 #' Save the template or the parallel model. Either way the file contains the template, and Keras loads it on one device,
@@ -111,17 +112,22 @@ as_gpus <- function(gpus) {
   if (!is.list(gpus) && !is.atomic(gpus) || is.null(gpus)) {
     return(gpus)
   }
-  entries <- lapply(unname(as.list(gpus)), as_gpu, gpus = gpus)
+  entries <- lapply(unname(as.list(gpus)), as_gpu_or_group, gpus = gpus)
   if (length(entries) == 1 && (!is.list(gpus) || is.numeric(entries[[1]]))) entries[[1]] else entries
 }
 
-# A group of devices is a list in Python. What is no device at all is refused there.
-as_gpu <- function(entry, gpus) {
+# A group of devices is a list in Python.
+as_gpu_or_group <- function(entry, gpus) {
   if (is.list(entry) || is.atomic(entry) && length(entry) > 1) {
-    return(lapply(unname(as.list(entry)), as_gpu, gpus = gpus))
+    lapply(unname(as.list(entry)), as_gpu, gpus = gpus)
+  } else {
+    as_gpu(entry, gpus)
   }
+}
+
+as_gpu <- function(entry, gpus) {
   if (length(entry) != 1 || !is.atomic(entry)) {
-    return(entry)
+    return(entry) # Python raises the error
   }
   if (is.na(entry)) {
     refuse_gpus(gpus, "missing values")

@@ -60,9 +60,9 @@ check_parallel <- function(object) {
 #' @param verbose 1 shows a progress bar, 0 does not.
 #' @return Data frames that print as tables. `estimate()`: one row per device, with the columns `device`, `slices` and
 #'   `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`,
-#'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs get
-#'   ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received` and
-#'   `sent` in a step. `measure()`: one row, with seconds per step on `one_device` and on `all_devices`,
+#'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs
+#'   get ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received`
+#'   and `sent` in a step. `measure()`: one row, with seconds per step on `one_device` and on `all_devices`,
 #'   seconds per batch of `input`, the `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`,
 #'   and a `verdict`: whether the parallel model is faster and, if not, why, and what would help.
 #' @family devices
