@@ -350,6 +350,50 @@ def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
     np.testing.assert_allclose(loaded.predict(X, verbose=0), parallel.predict(X, verbose=0), **FLOAT32)
 
 
+class InFunction(Halves):
+    """A model whose parts are inside of a function that TensorFlow calls."""
+
+    @tf.function
+    def call(self, x):
+        return super().call(x)
+
+
+def test_parts_inside_of_a_function_are_refused():
+    model = InFunction(multigpu.on_device)
+    model.first.build((None, 3))
+    model.second.build((None, 4))
+    model(random_rows(2, 3))
+    parallel = multigpu.multi_gpu_model(model, gpus=[["CPU:1", "CPU:2"]] * 2)
+    parallel.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"Received: `on_device\('CPU:0'\)` inside of a `tf.function` or of a loop"):
+        parallel.fit(X, Y, verbose=0)
+
+
+class Writes(keras.Layer):
+    """Writes a line each time that it is called."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.file = path
+
+    def call(self, x):
+        tf.print("called", output_stream=f"file://{self.file}")
+        return x
+
+
+def test_effects_happen_once_in_each_slice(tmp_path):
+    x = keras.Input((3,))
+    with multigpu.on_device("CPU:1"):
+        h = Writes(tmp_path / "first")(layers.Dense(4)(x))
+    with multigpu.on_device("CPU:2"):
+        y = layers.Dense(2)(Writes(tmp_path / "second")(h))
+    parallel = multigpu.multi_gpu_model(keras.Model(x, y), gpus=[["CPU:1", "CPU:2"]] * 3)
+    parallel.compile("sgd", "mse")
+    parallel.fit(X[:18], Y[:18], batch_size=9, verbose=0)
+    for name in ("first", "second"):
+        assert (tmp_path / name).read_text().splitlines() == ["called"] * 3 * 2
+
+
 def test_a_template_without_parts_in_groups_is_refused():
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
     with pytest.raises(ValueError, match="and a template without parts"):

@@ -22,7 +22,7 @@ class LaunchOrder:
     def __init__(self, groups: Sequence[Group]) -> None:
         """Takes the devices of each slice."""
         self._groups = groups
-        self._made: dict[tuple[int, str, int], tf.Tensor] = {}  # what a stage gave last for a slice, in a graph
+        self._made: dict[tuple[int, str, int], list[tf.Tensor]] = {}  # what a stage gave last for a slice, in a graph
 
     def slices(self, num_stages: int) -> Iterator[tuple[int, int]]:
         """Numbers of stages and slices in the order in which they are launched: a stage begins one slice later."""
@@ -46,21 +46,28 @@ class LaunchOrder:
         assert stage.function is not None
         group = self._groups[number]
         before = [other for other in range(number) if self._groups[other] == group]
-        after = [self._of(stage, other) for other in before[-1:]]
+        after = [x for other in before[-1:] for x in self._of(stage, other)]
         if following is not None and len(before) >= AHEAD:
-            after.append(self._of(following, before[-AHEAD]))
+            after += self._of(following, before[-AHEAD])
         if not group[stage.part].startswith(IN_ORDER):
             after = []
         with tf.device(group[stage.part]):
             with tf.control_dependencies(after):
                 given = [tf.identity(x) if wait else x for x, wait in zip(taken, waits, strict=True)]
             made = stage.function(*given)
-            # of the function's last result: what waits for a function itself waits for nothing, once it is inlined
-            self._made[self._key(stage, number)] = tf.identity(made[-1])
+            self._made[self._key(stage, number)] = last_of(made)
         return made
 
-    def _of(self, stage: Stage, number: int) -> tf.Tensor:
+    def _of(self, stage: Stage, number: int) -> list[tf.Tensor]:
         return self._made[self._key(stage, number)]
 
     def _key(self, stage: Stage, number: int) -> tuple[int, str, int]:
         return id(tf.compat.v1.get_default_graph()), stage.name, number
+
+
+def last_of(made: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The last results of a function, for what is to wait until it has run.
+
+    They are copied: what waits for the function itself waits for nothing, once TensorFlow has put its ops in its place.
+    """
+    return [tf.identity(x) for x in made if x.dtype.is_floating][-2:]

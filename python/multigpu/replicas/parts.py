@@ -25,6 +25,7 @@ class Parts:
     def __init__(self, devices: Sequence[str], group: Sequence[str]) -> None:
         """Takes the devices that the template names, one for each part, and those where it runs if op by op."""
         self.devices, self._group = tuple(devices), tuple(group)
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._scopes: list[tuple[range, int]] = []
         self.sums: list[tuple[tf.Tensor, tf.Tensor]] = []
 
@@ -35,10 +36,15 @@ class Parts:
             with tf.device(dict(zip(self.devices, self._group, strict=True)).get(device, device)):
                 yield
             return
-        graph = tf.compat.v1.get_default_graph()
-        first = graph.version
+        if self._graph is None or tf.compat.v1.get_default_graph() is not self._graph:
+            raise ValueError(
+                "Expected parts in the call of the model itself, so that it can be cut between them. Received: "
+                f"`on_device({device!r})` inside of a `tf.function` or of a loop. Call the layers of each part outside "
+                "of it."
+            )
+        first = self._graph.version
         yield
-        self._scopes.append((range(first, graph.version), self.devices.index(device)))
+        self._scopes.append((range(first, self._graph.version), self.devices.index(device)))
 
     def of_ops(self, ops: Sequence[tf.Operation]) -> list[int | None]:
         """The part of each op of the trace, given in the order in which they were made; None outside of any scope."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.groups import Group
-from multigpu.replicas.launch_order import LaunchOrder
+from multigpu.replicas.launch_order import LaunchOrder, last_of
 from multigpu.replicas.staged_trace import StagedTrace
 from multigpu.replicas.stages import Stage, names, sums_before
 from multigpu.replicas.tapes import Gradient
@@ -90,7 +90,7 @@ class StagedForward:
         made = self._order.run(stage, following, number, taken, waits)
         values.update(zip(names(stage.gives), made, strict=True))
         with tf.device(self._groups[number][stage.part]):
-            self._ends[number, stage.part] = [tf.identity(x) for x in made[-2:]]
+            self._ends[number, stage.part] = last_of(made)
 
     def _taken(self, values: Mapping[str, tf.Tensor], name: str, part: int, group: Group) -> tf.Tensor:
         """What a part takes. A variable of another part is copied to its device once, for all slices there."""
