@@ -81,6 +81,8 @@ r_words <- rbind(
   r_word("\\bTrue\\b", "TRUE"),
   r_word("\\bFalse\\b", "FALSE"),
   r_word("(?<![-\\w.])([a-z_]+)=(?=[^\\s=])", "\\1 = "), # an argument, or a value received
+  r_word(sprintf("(?<=\\[|, )\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*')"), "c(\\1)"), # a group in a list
+  r_word("(?<=[ (])\\[([^\\[\\]]*\\bc\\([^\\[\\]]*)\\]", "list(\\1)"),
   r_word("(?<=[ (])\\[\\]", "list()"),
   r_word(sprintf("(?<=[ (])\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
   r_word("(?<=[ (])\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),

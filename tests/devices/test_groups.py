@@ -66,8 +66,8 @@ def test_a_plan_with_groups_reads_as_one_line():
 def test_a_template_without_parts_is_refused():
     assert refusal([[0, 1], [2, 3]], ()) == (
         "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
-        "gpus=[[0, 1], [2, 3]], and a template without parts. Call its layers in `with multigpu.on_device(device):`, "
-        "or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
+        "gpus=[[0, 1], [2, 3]], and a template without parts. Call its layers in a scope of "
+        "`multigpu.on_device(device)`, or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
     )
 
 
@@ -76,7 +76,7 @@ def test_groups_beside_single_devices_are_refused(gpus):
     assert refusal(gpus) == (
         "Expected each entry of `gpus` to be a group of devices, or none. "
         f"Received: {gpus[1]!r} of type {type(gpus[1]).__name__} in gpus={gpus!r}. "
-        'Use `gpus=[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]`.'
+        "Use `gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`."
     )
 
 

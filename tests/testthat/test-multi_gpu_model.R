@@ -135,5 +135,6 @@ test_that("invalid `gpus` are errors, raised in R if conversion to Python would 
     refusal(2i)
     refusal(list(NULL, 1))
     refusal(list(c(0, 1), 2))
+    refusal(list(c(0, 1), c(2, 3)))
   })
 })

@@ -10,7 +10,7 @@ Group: TypeAlias = tuple[str, ...]
 
 HOST = "CPU:0"
 MOST_GROUPS = 1024  # more slices than a pipeline gains from: a longer list is a slip
-EXAMPLE = '`gpus=[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]`'
+EXAMPLE = "`gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`"
 
 
 def has_groups(gpus: object) -> bool:
@@ -35,7 +35,7 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
     if not parts:
         raise ValueError(
             "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
-            f"gpus={shown(gpus)}, and a template without parts. Call its layers in `with multigpu.on_device(device):`, "
+            f"gpus={shown(gpus)}, and a template without parts. Call its layers in a scope of `multigpu.on_device(device)`, "
             "or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
         )
     groups = tuple(tuple(named(entry)) for entry in entries)

@@ -109,6 +109,6 @@ def parts_in_parts(name: str) -> ValueError:
     return ValueError(
         "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
         f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "
-        'group of devices, one for each part, as in `multi_gpu_model(model, gpus=[["GPU:0", "GPU:1"], ["GPU:2", '
-        '"GPU:3"]])`.'
+        "group of devices, one for each part, as in `multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', "
+        "'GPU:3']])`."
     )
