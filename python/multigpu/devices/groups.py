@@ -35,8 +35,8 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
     if not parts:
         raise ValueError(
             "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
-            f"gpus={shown(gpus)}, and a template without parts. Call its layers in a scope of `multigpu.on_device(device)`, "
-            "or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
+            f"gpus={shown(gpus)}, and a template without parts. Call its layers in a scope of "
+            "`multigpu.on_device(device)`, or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
         )
     groups = tuple(tuple(named(entry)) for entry in entries)
     _check_lengths(groups, parts, gpus)
