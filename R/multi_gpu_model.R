@@ -30,10 +30,10 @@
 #'
 #' @section Templates with parts:
 #' A model whose layers were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica,
-#' as in `gpus = list(c(0, 1), c(2, 3))`, the devices of a group take the places of those of the template, in the order in
-#' which the template named them. Each group gets one slice of the batch. A group may be listed several times: its
-#' slices then follow each other through its GPUs, so that the parts work at the same time. The results are those of one
-#' device.
+#' as in `gpus = list(c(0, 1), c(2, 3))`, the devices of a group take the places of those of the template, in the order
+#' in which the template named them. Each group gets one slice of the batch. A group may be listed several times: its
+#' slices then follow each other through its GPUs, so that the parts work at the same time. The results are those of
+#' one device.
 #'
 #' @section Saving:
 #' Save the template or the parallel model. Either way the file contains the template, and Keras loads it on one device,

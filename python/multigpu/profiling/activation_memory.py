@@ -122,7 +122,7 @@ class _TrainingStep:
 
     def __init__(self, template: keras.Model, parts: Sequence[str]) -> None:
         self._template = template
-        self._noted = Parts(parts, parts)
+        self._parts = parts
         self._num_forward = self._num_ops = 0
         self.gradients: list[tf.Tensor] = []
 
@@ -142,12 +142,13 @@ class _TrainingStep:
 
     def _run(self, inputs: object) -> list[tf.Tensor]:
         graph = tf.compat.v1.get_default_graph()
+        self._noted = Parts(self._parts, self._parts)
         with inside_replica(), scopes_noted(self._noted.scope), tf.GradientTape() as tape:
             outputs = keras.tree.flatten(self._template(inputs, training=True))
         self._num_forward = len(graph.get_operations())
         upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
         weights = [v.value for v in self._template.trainable_variables]
-        if self._noted.devices:  # of which op an op is the gradient, a tape does not tell
+        if self._parts:  # of which op an op is the gradient, a tape does not tell
             handles = [weight.handle for weight in weights]
             found = tf.compat.v1.gradients(outputs, handles, upstream, colocate_gradients_with_ops=True)
         else:
