@@ -14,7 +14,9 @@ from multigpu.weights.place_locate import locate
 BOTH = [layout(2) for layout in LAYOUTS.values()]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.quick if name == "two parts" else ()) for name in MODELS]
+)
 def test_groups_train_as_one_device(name):
     build, x, parts = MODELS[name]
     loops = name in ("masks, loops and operations", "shared weights")  # which are long to trace: one layout each
