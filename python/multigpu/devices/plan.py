@@ -84,8 +84,9 @@ class Plan:
 
     def __str__(self) -> str:
         weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
-        where = [" + ".join(group) for group in self.replicas]
-        replicas = f"{len(where)} replicas on {', '.join(where)}"
+        times = Counter(self.replicas)
+        where = [" + ".join(group) + (f" ({times[group]} times)" if times[group] > 1 else "") for group in times]
+        replicas = f"{len(self.replicas)} replicas on {', '.join(where)}"
         here = f"; {self.cluster}" if self.cluster else ""
         return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
 
