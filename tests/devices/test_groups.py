@@ -91,6 +91,7 @@ def test_groups_of_another_length_than_the_template_has_devices_are_refused():
         "is on the host stays there. Received: 1 in the group ['GPU:0'] of gpus=[[0]]."
     )
     assert "Received: 0 in the group [] of" in refusal([[0, 1], []])
+    assert "Received: 0 in the group [] of" in refusal([[]], ("CPU:0",))
 
 
 def test_groups_that_overlap_in_part_are_refused():
@@ -115,4 +116,6 @@ def test_devices_that_are_not_there_are_refused():
 
 
 def test_too_many_groups_are_refused():
-    assert refusal([[0, 1]] * 1025).startswith("Expected at most 1,024 groups in `gpus`. Received: gpus=[[0, 1], ")
+    refused = refusal([[0, 1]] * 1025)
+    assert refused.startswith("Expected at most 1,024 groups in `gpus`. Received: gpus=[[0, 1], ")
+    assert refused.endswith("Name a group once for each slice that is to go through it, 4 to 8 times for two parts.")

@@ -85,9 +85,10 @@ def test_a_gpu_is_given_slice_after_slice_and_not_far_ahead(monkeypatch):
     assert_same_in_groups(two_parts, X, [uneven])
     parallel = multigpu.multi_gpu_model(wide(multigpu.on_device), gpus=[["CPU:1", "CPU:2"]] * 4)
     parallel.compile("sgd", "mse")
-    graph = executed(lambda: parallel.predict(random_rows(16, 64), batch_size=16, verbose=0)).graphs
-    waits = [name for definition in graph for node in definition.node for name in node.input if name.startswith("^")]
-    assert sum("/stage/" in name for name in waits) >= 2 * 3 + 2  # for the slice before, and for the next part
+    graphs = executed(lambda: parallel.predict(random_rows(16, 64), batch_size=16, verbose=0)).graphs
+    nodes = [node for graph in graphs for node in graph.node if node.op != "Const"]  # folded: of a known shape
+    waits = [name for node in nodes for name in node.input if name.startswith("^") and "/stage/" in name]
+    assert len(waits) >= 2 * 3 + 2  # for the slice before, in each part, and for the next part
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])

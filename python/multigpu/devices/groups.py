@@ -27,8 +27,8 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
         named: gives the names of the devices in one group.
 
     Raises:
-        ValueError: the template has parts and `gpus` no groups, or the other way round; or groups have other lengths
-            than the template has devices, or share some of their devices.
+        ValueError: the template has no parts, entries are no groups, or too many; or groups have other lengths than the
+            template has devices, or share some of their devices.
     """
     entries = list(itertools.islice(gpus, MOST_GROUPS + 1))  # type: ignore[call-overload]
     _check_entries(entries, gpus)
@@ -51,7 +51,10 @@ def parts_in_groups(parts: Sequence[str], groups: Sequence[Group]) -> tuple[str,
 
 def _check_entries(entries: Sequence[object], gpus: object) -> None:
     if len(entries) > MOST_GROUPS:
-        raise ValueError(f"Expected at most {MOST_GROUPS:,} groups in `gpus`. Received: gpus={shown(gpus)}.")
+        raise ValueError(
+            f"Expected at most {MOST_GROUPS:,} groups in `gpus`. Received: gpus={shown(gpus)}. Name a group once for "
+            "each slice that is to go through it, 4 to 8 times for two parts."
+        )
     for entry in entries:
         if not _is_list(entry):
             raise ValueError(
@@ -61,7 +64,7 @@ def _check_entries(entries: Sequence[object], gpus: object) -> None:
 
 
 def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) -> None:
-    lengths = {len(parts), len(parts) - (HOST in parts)}
+    lengths = {len(parts), len(parts) - (HOST in parts and len(parts) > 1)}
     for group in groups:
         if len(group) not in lengths or len(group) != len(groups[0]):
             raise ValueError(
