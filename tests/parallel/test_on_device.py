@@ -1,6 +1,5 @@
 """Parts of one model on different devices: they run there, forward and backward, with the numbers of one device."""
 
-import contextlib
 import re
 import subprocess
 
@@ -12,27 +11,10 @@ from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, trai
 from executed_graphs import executed
 from forked_python import python
 from keras import layers
+from part_models import nowhere, shared_encoder
 
 import multigpu
 from multigpu.weights.place_locate import locate
-
-
-def nowhere(device):
-    """`on_device` for the twin on one device."""
-    return contextlib.nullcontext()
-
-
-def shared_encoder(on_device):
-    """Two sequences encoded by one LSTM, each on a device of its own, put together on a third."""
-    first, second = keras.Input((5, 3)), keras.Input((5, 3))
-    encode = layers.LSTM(4, name="encode")
-    with on_device("CPU:1"):
-        a = encode(first)
-    with on_device("/cpu:2"):
-        b = encode(second)
-    with on_device("CPU:0"):
-        both = layers.concatenate([a, b])
-    return keras.Model([first, second], layers.Dense(1, name="decide")(both))
 
 
 def masked_tower(on_device):
@@ -73,7 +55,7 @@ def halves(on_device):
 
 SEQUENCES = [random_rows(22, 5, 3), random_rows(22, 5, 3, seed=1)]
 CASES = {
-    "shared layer": (shared_encoder, SEQUENCES, random_rows(22, 1)),
+    "shared layer": (shared_encoder, SEQUENCES, random_rows(22, 2)),
     "masks, noise, state and losses": (masked_tower, random_ids(22, 6, below=9), random_rows(22, 2)),
     "model of one's own": (halves, random_rows(22, 3), random_rows(22, 2)),
 }
@@ -113,7 +95,7 @@ def test_under_mixed_precision_too():
 def test_each_part_runs_on_its_device_forward_and_backward():
     model = shared_encoder(multigpu.on_device)
     model.compile(**adam())
-    trained = executed(lambda: model.fit(SEQUENCES, random_rows(22, 1), epochs=1, verbose=0)).devices_of("MatMul")
+    trained = executed(lambda: model.fit(SEQUENCES, random_rows(22, 2), epochs=1, verbose=0)).devices_of("MatMul")
     predicted = executed(lambda: model.predict(SEQUENCES, verbose=0)).devices_of("MatMul")
     assert set(trained) == set(predicted) == {"CPU:0", "CPU:1", "CPU:2"}
     assert predicted["CPU:1"] == predicted["CPU:2"] >= 2  # of the inputs, and of what is remembered
@@ -134,7 +116,7 @@ def test_a_model_of_ones_own_runs_its_parts_there_too():
 def test_weights_and_slots_are_where_the_layer_was_called_first():
     model = shared_encoder(multigpu.on_device)
     model.compile(**adam())
-    model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
     encode, decide = model.get_layer("encode"), model.get_layer("decide")
     assert {locate(variable) for variable in encode.trainable_variables} == {"CPU:1"}
     assert {locate(variable) for variable in decide.trainable_variables} == {"CPU:0"}
@@ -146,7 +128,7 @@ def test_weights_and_slots_are_where_the_layer_was_called_first():
 def test_weights_are_updated_where_they_are():
     model = shared_encoder(multigpu.on_device)
     model.compile(**adam())
-    ran = executed(lambda: model.fit(SEQUENCES, random_rows(22, 1), verbose=0))
+    ran = executed(lambda: model.fit(SEQUENCES, random_rows(22, 2), verbose=0))
     roots = ran.devices_of("Sqrt")  # Adam's
     assert roots["CPU:1"] == 3  # one for each of the LSTM's weights
     assert set(roots) == {"CPU:0", "CPU:1"}  # those of the last layer, and of numbers
@@ -187,7 +169,7 @@ numpy.save(sys.argv[3], model.predict([x[0], x[1]], verbose=0))
 def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
     model = shared_encoder(multigpu.on_device)
     model.compile(optimizer="adam", loss=keras.losses.MeanSquaredError())
-    model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
     file, data, predicted = tmp_path / f"model{suffix}", tmp_path / "x.npy", tmp_path / "y.npy"
     multigpu.save_model_hdf5(model, file) if suffix == ".h5" else model.save(file)
     np.save(data, np.stack(SEQUENCES))
@@ -209,7 +191,7 @@ def test_a_copy_is_plain_and_has_the_same_layers():
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     assert [layer.name for layer in copy.layers[2:]] == [layer.name for layer in model.layers[2:]]  # inputs are new
-    assert multigpu.multi_gpu_model(copy, gpus=2).predict(SEQUENCES, verbose=0).shape == (22, 1)
+    assert multigpu.multi_gpu_model(copy, gpus=2).predict(SEQUENCES, verbose=0).shape == (22, 2)
 
 
 def test_a_part_can_be_frozen_and_thawed():
@@ -218,11 +200,11 @@ def test_a_part_can_be_frozen_and_thawed():
         model.get_layer("encode").trainable = False
         return model
 
-    placed_model = assert_same_as_on_one_device(build, SEQUENCES, random_rows(22, 1))
+    placed_model = assert_same_as_on_one_device(build, SEQUENCES, random_rows(22, 2))
     placed_model.get_layer("encode").trainable = True
     placed_model.compile(**adam())
     before = placed_model.get_layer("encode").get_weights()
-    placed_model.fit(SEQUENCES, random_rows(22, 1), verbose=0)
+    placed_model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
     assert not np.array_equal(before[0], placed_model.get_layer("encode").get_weights()[0])
 
 

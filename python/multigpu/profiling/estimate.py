@@ -109,20 +109,18 @@ def _row(
     rows = [plan.rows(batch_size)[number] for number in numbers]
     part = plan.replicas[numbers[0]].index(device) if numbers else 0
     needed = [activations[n][part] for n in rows]
-    moved = traffic(device, routes)
-    at_work = [bucket for buckets, devices in routes if device in devices and any(rows) for bucket in buckets]
-    reduced = sum(bucket.reduced_bytes for buckets, _ in routes for bucket in buckets if bucket.owner == device)
-    given = sum(bucket.reduced_bytes for bucket in at_work)
     known = all(slice_.at_once is not None for slice_ in needed)
     sizes: dict[str, Any] = {
         "weights": sum(map(num_bytes, own)),
         "optimizer": sum(slots.get(id(variable), 0) for variable in own),
-        "copies": sum(bucket.sent_bytes for bucket in at_work if bucket.owner != device),
-        "gradients": given * min(len(rows), 2) + reduced,  # a sum, and what is added to it
+        **_travelling(device, routes, len([n for n in rows if n])),
         "activations": sum(slice_.at_once or 0 for slice_ in needed) if known else None,
         "inputs": sum(rows) * _row_bytes(template, "inputs", ON_HOST) if _gets_ahead(plan) else 0,
     }
     first, last = part == 0, part == max(len(plan.parts) - 1, 0)
+    moved = traffic(device, routes)
+    come = sum(rows) * _row_bytes(template, "inputs") if first else 0
+    go = sum(rows) * _row_bytes(template, "outputs") if last else 0
     return DeviceEstimate(
         device=device,
         slices=len(rows),
@@ -131,13 +129,20 @@ def _row(
         **sizes,
         per_slice=max((slice_.at_once or 0 for slice_ in needed), default=0) if known else None,
         total=sum(size or 0 for size in sizes.values()),
-        received=moved.received
-        + (sum(rows) * _row_bytes(template, "inputs") if first else 0)
-        + sum(slice_.received for slice_ in needed),
-        sent=moved.sent
-        + (sum(rows) * _row_bytes(template, "outputs") if last else 0)
-        + sum(slice_.sent for slice_ in needed),
+        received=moved.received + come + sum(slice_.received for slice_ in needed),
+        sent=moved.sent + go + sum(slice_.sent for slice_ in needed),
     )
+
+
+def _travelling(device: str, routes: Sequence[Route], num_slices: int) -> dict[str, int]:
+    """Copies of the weights that others own, and gradients: those of slices, and the sum of those of own weights."""
+    at_work = [bucket for buckets, devices in routes if device in devices and num_slices for bucket in buckets]
+    owned = [bucket for buckets, _ in routes for bucket in buckets if bucket.owner == device]
+    given = sum(bucket.reduced_bytes for bucket in at_work) * min(num_slices, 2)  # a sum, and what is added to it
+    return {
+        "copies": sum(bucket.sent_bytes for bucket in at_work if bucket.owner != device),
+        "gradients": given + sum(bucket.reduced_bytes for bucket in owned),
+    }
 
 
 def _gets_ahead(plan: Plan) -> bool:
