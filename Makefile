@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PLOTS_READY := $(VENV)/.plots-ready
+DOCS_READY := $(VENV)/.docs-ready
 RPY2_READY := $(VENV)/.rpy2-ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 demo bench soak mutants gpu-check null-gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs demo bench soak mutants gpu-check null-gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: $(READY)
@@ -51,6 +52,15 @@ r-packages:
 r-library: $(READY) r-packages
 	mkdir -p $(R_LIB)
 	R CMD INSTALL --library=$(R_LIB) . >/dev/null
+
+# the site of both languages, in .venv/site
+docs: $(DOCS_READY) r-packages
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . $(VENV)/site
+
+# its links, and how it looks and works in Chromium; screenshots are in .venv/site-screenshots
+test-docs: docs
+	./.ci/install-chromium
+	$(BIN)/python -m pytest -p no:xdist tests/site
 
 # the pages of the R package, as a site in .venv/r-site
 r-site: r-library
@@ -109,6 +119,10 @@ $(READY): pyproject.toml
 
 $(PLOTS_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' 'numpy<2'
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]' 'numpy<2'
 	touch $@
 
 # the one that fits this R; without its C part, which needs a compiler

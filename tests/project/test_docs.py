@@ -197,6 +197,12 @@ def test_files_that_a_page_names_are_there(name):
         assert any((folder / path).exists() for folder in (ROOT, PACKAGE, FOLDERS[name])), path
 
 
+def test_the_drawing_names_files_that_are_there():
+    named = re.findall(r'class="file"[^>]*>([\w/]+\.py)<', (ROOT / "docs" / "batch-flow.svg").read_text())
+    assert len(named) > 3
+    assert all((PACKAGE / path).exists() for path in named)
+
+
 def test_pages_that_messages_name_are_there():
     sources = [*PACKAGE.rglob("*.py"), *(ROOT / "R").glob("*.R"), *(ROOT / "man").glob("*.Rd")]
     named = {page for source in sources for page in re.findall(r"docs/[\w-]+\.md", source.read_text())}
