@@ -32,6 +32,7 @@ NULL_GPUS = RESULTS / "null_gpus.json"  # and what `make null-gpu-check` counted
 NULL_PIPELINE = RESULTS / "null_pipeline.json"
 DRAWN, SLICES_DRAWN = RESULTS.parents[1] / "docs" / "pipeline.png", 4
 BENCHMARKS = {  # folder and name → title, in the order of the page
+    "exactness/peers": "The numbers of one device, by other ways as well",
     "speed/speedup": "Wall time on two cores",
     "speed/step_time": "CPU seconds per training step",
     "speed/pipeline": "Wall time on two cores of a model in two parts",

@@ -278,6 +278,19 @@ def test_programs_of_xla_are_those_of_the_benchmark():
         assert cells == " | ".join([str(programs), *(f"{of_epoch:.1f}" for of_epoch in seconds)])
 
 
+def test_what_others_do_is_what_the_benchmarks_measured():
+    page, results = TEXTS["what-others-do.md"], (ROOT / "bench" / "results" / "RESULTS.md").read_text()
+    (exactness,) = re.findall(r"^\|  \| multigpu \|(?:.*\n)+?\n", results, flags=re.MULTILINE)
+    assert exactness in page
+    of_step = re.findall(r"^\| (.+?) \| 8 \| \d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", results, flags=re.MULTILINE)
+    on_jax = dict(re.findall(r"^\| (.+?) \| 8 \| \d+ \| ([\d.]+) \|$", results, flags=re.MULTILINE))
+    lines = [f"| {' | '.join(figures)} | {on_jax[figures[0]]} |" for figures in of_step if figures[0] in on_jax]
+    assert len(lines) == 2
+    assert all(line in page for line in lines)
+    memory = re.search(r"^\| peak memory of the same ÷ MirroredStrategy \|.*?\|.*?\| ([\d.]+) ", results, re.MULTILINE)[1]
+    assert f"is {float(memory):.2f} times that of MirroredStrategy" in page
+
+
 def test_times_of_several_workers_are_those_of_the_benchmark_and_its_formula():
     page, results = TEXTS["multi-worker-performance.md"], (ROOT / "bench" / "results" / "RESULTS.md").read_text()
     measured = re.findall(r"(\d+) ms \((\d+ to \d+)\)", page)
