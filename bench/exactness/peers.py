@@ -85,7 +85,7 @@ def table(rows: list[dict]) -> str:
         f"- {row['way']}, {case}: {off}" for row in rows for case, off in row["off"].items() if isinstance(off, str)
     ]
     note = "The largest difference of a weight from training on one device ÷ the way that weights went in the training."
-    return "\n\n".join([note, markdown_table(["", *(row["way"] for row in rows)], lines), "\n".join(said)]).strip()
+    return "\n\n".join([markdown_table(["", *(row["way"] for row in rows)], lines), note, "\n".join(said)]).strip()
 
 
 def shown(off: float | str | None) -> str:

@@ -287,7 +287,9 @@ def test_what_others_do_is_what_the_benchmarks_measured():
     lines = [f"| {' | '.join(figures)} | {on_jax[figures[0]]} |" for figures in of_step if figures[0] in on_jax]
     assert len(lines) == 2
     assert all(line in page for line in lines)
-    memory = re.search(r"^\| peak memory of the same ÷ MirroredStrategy \|.*?\|.*?\| ([\d.]+) ", results, re.MULTILINE)[1]
+    memory = re.search(r"^\| peak memory of the same ÷ MirroredStrategy \|.*?\|.*?\| ([\d.]+) ", results, re.MULTILINE)[
+        1
+    ]
     assert f"is {float(memory):.2f} times that of MirroredStrategy" in page
 
 
