@@ -242,6 +242,20 @@ def test_an_inner_scope_wins():
     assert keras.Model(x, y).predict(random_rows(4, 3), verbose=0).shape == (4, 2)
 
 
+def test_a_model_that_is_built_in_a_scope_runs_as_a_whole_where_it_is_called():
+    x, inner = keras.Input((3,)), keras.Input((3,))
+    with multigpu.on_device("CPU:1"):
+        encoder = keras.Model(inner, layers.Dense(2, activation="tanh")(inner))
+        first = encoder(x)
+    with multigpu.on_device("CPU:2"):
+        second = encoder(x * 2)
+    model = keras.Model(x, [first, second])
+    model.compile("sgd", ["mse", "mse"])
+    ran = executed(lambda: model.fit(random_rows(4, 3), [random_rows(4, 2)] * 2, verbose=0))
+    assert ran.devices_of("TanhGrad") == {"CPU:1": 1, "CPU:2": 1}
+    assert {locate(variable) for variable in model.variables} == {"CPU:1"}
+
+
 def exactly(message):
     return f"^{re.escape(message)}$"
 

@@ -59,15 +59,16 @@ def shared_encoder(on):
 
 
 def there_and_back(on):
-    """A part that is used before and after another one; its first layer twice."""
-    x = keras.Input((3,))
+    """A part that is used before and after another one; a layer of each twice, one in a model that is built there."""
+    x, inner = keras.Input((3,)), keras.Input((3,))
     again = layers.Dense(3, activation="tanh")
     with on("GPU:0"):
         h = again(x)
     with on("GPU:1"):
-        h = layers.Dense(3, activation="relu")(h)
+        model = keras.Model(inner, layers.Dense(3, activation="relu")(keras.ops.square(inner)))
+        h = model(h)
     with on("GPU:0"):
-        return keras.Model(x, layers.Dense(2)(again(h)))
+        return keras.Model(x, layers.Dense(2)(again(model(h))))
 
 
 class OfBatch(keras.Layer):

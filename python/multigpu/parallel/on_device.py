@@ -14,6 +14,7 @@ from multigpu.parallel.template_checks import check_unplaced, parts_in_parts
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
 from multigpu.replicas.parts import in_parts, part_scope
 from multigpu.replicas.scope import in_replica
+from multigpu.weights.home_parts import called_at
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 
@@ -110,12 +111,18 @@ def _in_place_of(original: Callable, replacement: Callable) -> Callable:
 def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
     if not is_symbolic((args, kwargs)):
         return _call_now(device, original, layer, args, kwargs)
-    check_unplaced(layer)
+    _check_one_place(layer)
     new = not layer.variables
     outputs = original(layer, *args, **kwargs)
     keep_weights(layer, device, new=new)
     run_in_place_of(layer, PlacedCall(layer, device))
     return outputs
+
+
+def _check_one_place(layer: keras.Layer) -> None:
+    """Refuses parts in what is to run as a whole. What was built in one scope is a whole, wherever that was."""
+    if len({placement.device for placement in called_at(layer)}) > 1:
+        check_unplaced(layer)
 
 
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -1,5 +1,6 @@
 """A call of a layer on one device, and how functional models come to run it instead of the layer."""
 
+import contextvars
 import itertools
 import weakref
 from typing import Any
@@ -11,7 +12,6 @@ from multigpu.cluster.collective import outermost_graph
 from multigpu.devices.plan import Plan
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.step_scope import update_beside_weights
-from multigpu.parallel.template_checks import parts_in_parts
 from multigpu.private_api.variables import backing_variable
 from multigpu.replicas.parts import part_scope
 from multigpu.replicas.scope import in_replica
@@ -20,6 +20,7 @@ from multigpu.weights.move import models_with, move
 from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
 from multigpu.weights.place_locate import place, stored_dtype
 
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a placed call of a part", default=False)
 _placements = itertools.count()  # so that those of a model have an order
 
 
@@ -36,17 +37,25 @@ class PlacedCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer gives, its masks attached."""
         if in_replica():
-            scope = part_scope(self.placement.device)
-            if scope is None:
-                raise parts_in_parts(self._layer.name)
-            with scope:
-                return self._operation(*args, **kwargs)
+            return self._call_in_replica(args, kwargs)
         if not tf.executing_eagerly():
             self._prepare_update()
         merged = self._spread(args, kwargs, run_eagerly=False)
         for loss in merged.losses:
             self._layer.add_loss(loss)
         return merged.outputs
+
+    def _call_in_replica(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Runs the layer in the part that it belongs to; inside of another placed call, which has one, as it is."""
+        scope = None if _inside.get() else part_scope(self.placement.device)
+        if scope is None:
+            return self._operation(*args, **kwargs)
+        token = _inside.set(True)
+        try:
+            with scope:
+                return self._operation(*args, **kwargs)
+        finally:
+            _inside.reset(token)
 
     def __getattr__(self, name: str) -> Any:
         """What else a layer is asked before it is called, such as which arguments it takes from the call around."""

@@ -23,10 +23,13 @@ class Placement(NamedTuple):
 
 def part_devices(model: keras.Layer) -> tuple[str, ...]:
     """The devices that a model names for its parts, in the order in which it named them first."""
-    placements = [_kept_by(layer) for layer in _layers(model)]
-    for operation in _operations(model):
-        placements += [call.placement for call in run_instead(operation)]
+    placements = [*called_at(model), *(_kept_by(layer) for layer in _layers(model))]
     return tuple(dict.fromkeys(placement.device for placement in sorted(p for p in placements if p)))
+
+
+def called_at(model: keras.Layer) -> list[Placement]:
+    """Where calls inside of a model are placed."""
+    return [call.placement for operation in _operations(model) for call in run_instead(operation)]
 
 
 def home_devices(model: keras.Layer) -> dict[int, str]:
