@@ -29,7 +29,14 @@ from bench.soak.section import CAMPAIGNS, GOOD, summary
 HERE = Path(__file__).parent
 PROCESSES = 2
 HANGS = 1200  # seconds for one row
-CHUNKS = {"trainings": 50, "kills": 50, "mutated_files": 500, "memory": 1, "workers": 5}  # rows of one process
+CHUNKS = {
+    "trainings": 50,
+    "groups": 50,
+    "kills": 50,
+    "mutated_files": 500,
+    "memory": 1,
+    "workers": 5,
+}  # rows of one process
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ PIECES: dict[int, dict[str, Piece]] = {  # by the number of axes
     },
 }
 TO_FEATURES: dict[int, dict[str, Piece]] = {
-    2: {"as it is": lambda draw, x: x},
+    2: {"as it is": lambda draw, x: layers.Activation("linear")(x)},
     3: {
         "masked average": lambda draw, x: layers.GlobalAveragePooling1D()(x),
         "global maximum": lambda draw, x: layers.GlobalMaxPooling1D()(x),

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from bench.soak.blocks import PIECES, TO_FEATURES, embed
+from bench.soak.blocks import PIECES, TO_FEATURES, Piece, embed
 from bench.soak.draw import Draw
 from bench.soak.own_layers import LOSSES, Writes
 
@@ -66,11 +66,19 @@ def _input(draw: Draw) -> Any:
 
 def _features(draw: Draw, x: Any) -> Any:
     """From an input to one vector per row, by up to three pieces."""
-    x = embed(draw, x) if x.dtype == "int32" else x
+    if x.dtype == "int32":
+        with draw.part():
+            x = embed(draw, x)
     for _ in range(draw.one_of([0, 1, 1, 2])):
-        x = draw.kind(PIECES[len(x.shape)])(draw, x)
-    x = draw.kind(TO_FEATURES[len(x.shape)])(draw, x)
-    return draw.kind(PIECES[2])(draw, x) if draw.chance(0.3) else x
+        x = _piece(draw, x, PIECES)
+    x = _piece(draw, x, TO_FEATURES)
+    return _piece(draw, x, PIECES) if draw.chance(0.3) else x
+
+
+def _piece(draw: Draw, x: Any, table: dict[int, dict[str, Piece]]) -> Any:
+    """What a piece of the table makes of `x`, in one of the parts, if there are any."""
+    with draw.part():
+        return draw.kind(table[len(x.shape)])(draw, x)
 
 
 def _merged(draw: Draw, tensors: list[Any]) -> Any:
@@ -83,13 +91,13 @@ def _merged(draw: Draw, tensors: list[Any]) -> Any:
 
 
 def _output(draw: Draw, x: Any) -> Any:
-    return draw.kind(
-        {
-            "numbers": lambda: layers.Dense(2),
-            "classes": lambda: layers.Dense(3, "softmax"),
-            "binary": lambda: layers.Dense(1, "sigmoid"),
-        }
-    )()(x)
+    kinds = {
+        "numbers": lambda: layers.Dense(2),
+        "classes": lambda: layers.Dense(3, "softmax"),
+        "binary": lambda: layers.Dense(1, "sigmoid"),
+    }
+    with draw.part():
+        return draw.kind(kinds)()(x)
 
 
 def activations(model: keras.Model) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from bench.lib.markdown_table import markdown_table
 
 # rows of a whole soak
-CAMPAIGNS = {"trainings": 2000, "kills": 1000, "mutated_files": 10_000, "memory": 6, "workers": 12}
+CAMPAIGNS = {"trainings": 2000, "groups": 500, "kills": 1000, "mutated_files": 10_000, "memory": 6, "workers": 12}
 GOOD = {
     "trainings": {
         "same",
@@ -15,6 +15,7 @@ GOOD = {
         "at a kink",
         "refused, as it may be",
     },
+    "groups": {"same", "same in float64", "same, with NaN in the same places", "at a kink", "refused, as it may be"},
     "kills": {"whole"},
     "mutated_files": {"refused", "read"},
     "memory": {"measured"},
@@ -22,6 +23,7 @@ GOOD = {
 }
 TITLES = {
     "trainings": "random models, trained on one device and in parallel",
+    "groups": "random models in two parts, trained on one device and in groups of devices",
     "kills": "processes killed while saving",
     "mutated_files": "mutated files",
     "workers": "eight random trainings on one device and on 2 to 5 workers with 1 to 3 devices each",
@@ -33,7 +35,7 @@ def summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts of a campaign, and its failures."""
     failures = [row for row in rows if row["answer"] not in GOOD[name]]
     counted: dict[str, Any] = {"answers": Counter(row["answer"] for row in rows), "failures": failures[:MOST_KEPT]}
-    if name == "trainings":
+    if name in ("trainings", "groups"):
         counted["kinds"] = Counter(kind for row in rows for kind in row.get("kinds", []))
         counted["CPU seconds"] = sum(row.get("seconds", 0) for row in rows)
     elif name == "kills":

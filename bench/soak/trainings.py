@@ -1,8 +1,9 @@
 """Random models, each trained twice: on one device and in parallel. All numbers have to be the same."""
 
+import functools
 import gc
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ IN_FLOAT64 = {"rtol": 1e-7, "atol": 1e-8}
 
 
 def rows(
-    seed: int, first: int, count: int, without: Collection[str] = (), share: float = 1.0
+    seed: int, first: int, count: int, without: Collection[str] = (), share: float = 1.0, drawn: type[Draw] = Draw
 ) -> Iterator[dict[str, Any]]:
     """Trains twins one by one; each is a row that says how it went: same, off, refused or invalid.
 
@@ -26,21 +27,22 @@ def rows(
     """
     for number in range(first, first + count):
         begin = time.process_time()
-        row = twins(seed, number, without)
+        draw = functools.partial(drawn, seed, number, without)
+        row = twins(draw)
         if row["answer"] == "off":
-            row["answer"] = in_float64(seed, number, without)
+            row["answer"] = in_float64(draw)
         yield {**row, "number": number, "seconds": round(time.process_time() - begin, 2)}
         gc.collect()
 
 
-def in_float64(seed: int, number: int, without: Collection[str]) -> str:
+def in_float64(draw: Callable[[], Draw]) -> str:
     """What the same models give where rounding is 10⁹ times smaller: a defect is still there, rounding is not."""
     compute_with("float64")
     try:
-        answer = twins(seed, number, without, IN_FLOAT64)["answer"]
+        answer = twins(draw, IN_FLOAT64)["answer"]
         if answer != "off":
             return "same in float64" if answer == "same" else "off"
-        one, other = (trained(Draw(seed, number, without), parallel=False, nudge=nudge) for nudge in (0, 1e-7))
+        one, other = (trained(draw(), parallel=False, nudge=nudge) for nudge in (0, 1e-7))
     finally:
         compute_with("float32")
     try:
@@ -56,17 +58,17 @@ def compute_with(dtype: str) -> None:
     keras.config.set_dtype_policy(dtype)
 
 
-def twins(seed: int, number: int, without: Collection[str], tolerance: dict[str, float] = FLOAT32) -> dict[str, Any]:
+def twins(draw: Callable[[], Draw], tolerance: dict[str, float] = FLOAT32) -> dict[str, Any]:
     """Trains one model twice and compares."""
-    draw = Draw(seed, number, without)
+    plain, in_parallel = draw(), draw()
     try:
-        expected = trained(draw, parallel=False)
+        expected = trained(plain, parallel=False)
     except Exception as error:  # what Keras itself refuses was not a model
-        return {"answer": "invalid", "why": _short(error), "kinds": draw.chosen}
-    kinds = draw.chosen
+        return {"answer": "invalid", "why": _short(error), "kinds": plain.chosen}
+    kinds = plain.chosen
     finite = all(np.isfinite(value).all() for value in expected.values())
     try:
-        actual = trained(Draw(seed, number, without), parallel=True)
+        actual = trained(in_parallel, parallel=True)
         assert_same_numbers(actual, expected, equal_nan=not finite, **tolerance)
     except AssertionError as error:
         return {"answer": "off", "why": _short(error), "kinds": kinds}
@@ -86,13 +88,13 @@ def trained(draw: Draw, parallel: bool, nudge: float = 0.0) -> Numbers:
     """All numbers of one training, on inputs that are changed by so little."""
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(draw.number(0, 10**6))
+    draw.in_parallel = parallel
     template = build(draw)
     kinds = activations(template)
-    devices = draw.one_of([2] * 6 + [3] * 6 + [4, 5, 6, 7, 8, 8])
+    gpus = draw.gpus()
     places = {"cpu_merge": draw.chance(0.7), "cpu_relocation": draw.chance(0.3)}
-    draw.chosen.append(f"{devices} devices")
     eager = draw.chance(0.4, "eager") and "synchronized batch normalization" not in draw.chosen  # which has no such way
-    model = multi_gpu_model(template, gpus=devices, **places) if parallel else template
+    model = multi_gpu_model(template, gpus=gpus, **places) if parallel else template
     model.compile(**compilation(draw, kinds), run_eagerly=eager)
     x, y, fit = data(draw, template, kinds)
     if nudge:
