@@ -65,7 +65,8 @@ def estimate(
 
     Returns:
         A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
-        `optimizer` are the totals.
+        `optimizer` are the totals. `layers` lists the layers, to choose where to cut the model, and
+        `slices_that_fit(memory)` says how long a pipeline can be.
 
     Raises:
         ValueError: `gpus` or `optimizer` is not understood, `batch_size` is no whole number of 1 or more, or the model
@@ -91,7 +92,9 @@ def estimate(
     slots = slot_bytes(kind, template.trainable_variables)
     activations = {rows: activations_of(template, rows, plan.parts) for rows in set(plan.rows(batch_size))}
     devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
-    return Estimate(_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices)
+    table = Estimate(_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices)
+    table.template = template
+    return table
 
 
 def _row(
