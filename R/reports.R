@@ -108,13 +108,15 @@ estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu
 #' @rdname estimate
 #' @export
 layers_of <- function(estimate) {
-  as_table(with_clean_errors(core()$layers_of(report_of(estimate))))
+  report <- report_of(estimate)
+  as_table(with_clean_errors(core()$layers_of(report)))
 }
 
 #' @rdname estimate
 #' @export
 slices_that_fit <- function(estimate, memory) {
-  with_clean_errors(core()$slices_that_fit(report_of(estimate), memory)) %||% NA_integer_
+  report <- report_of(estimate)
+  with_clean_errors(core()$slices_that_fit(report, memory)) %||% NA_integer_
 }
 
 # The table in Python that a data frame shows.
