@@ -205,10 +205,10 @@ def test_activations_are_those_of_the_parts_and_of_all_slices():
 @pytest.mark.parametrize("first_part", [0, 1, 2])
 def test_what_is_reshaped_between_two_parts_travels(first_part):
     steps = [layers.Dense(20, activation="tanh", use_bias=False), layers.Flatten(), layers.Reshape((5, 40))]
-    x = keras.Input((10, 10))
+    x = h = keras.Input((10, 10))
     for number, step in enumerate(steps):
         with on_device("CPU:1" if number <= first_part else "CPU:2"):
-            h = step(h if number else x)
+            h = step(h)
     with on_device("CPU:2"):
         model = keras.Model(x, layers.Dense(2, use_bias=False)(h))
     one, two = estimate(model, [["CPU:1", "CPU:2"]], 3, "sgd")

@@ -5,7 +5,7 @@ takes memory from the op that makes it to the last one that reads it. The most t
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -13,6 +13,7 @@ import tensorflow as tf
 from multigpu.replicas.parts import Parts, parts_of_ops, scopes_noted
 from multigpu.replicas.scope import inside_replica
 
+OPEN_LENGTH = 128  # of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input
     *("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "IdentityN", "ReadVariableOp"),
     *("Const", "Shape", "ShapeN", "BroadcastGradientArgs", "NoOp"),
@@ -162,10 +163,11 @@ class _TrainingStep:
         return self.gradients
 
 
-def specs_of(template: keras.Model, rows: int) -> object:
-    """What a template takes, for so many rows; None if it does not say. An axis of open length counts as 128."""
+def specs_of(template: keras.Model, rows: int, open_length: int = OPEN_LENGTH) -> Any:
+    """What a template takes, for so many rows; None if it does not say. Axes of open length get one."""
     inputs = getattr(template, "inputs", None)
     if not inputs:
         return None
-    specs = [tf.TensorSpec((rows, *(n or 128 for n in x.shape[1:])), x.dtype) for x in keras.tree.flatten(inputs)]
+    flat = keras.tree.flatten(inputs)
+    specs = [tf.TensorSpec((rows, *(n or open_length for n in x.shape[1:])), x.dtype) for x in flat]
     return specs[0] if isinstance(template, keras.Sequential) else keras.tree.pack_sequence_as(template.input, specs)

@@ -14,7 +14,7 @@ from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.template_checks import check_template
-from multigpu.profiling.activation_memory import Activations, activations_of
+from multigpu.profiling.activation_memory import OPEN_LENGTH, Activations, activations_of
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
 from multigpu.weights.buckets import as_stored, make_buckets
@@ -158,5 +158,6 @@ def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("stri
     tensors = keras.tree.flatten(getattr(template, side, None) or [])
     known = [x for x in tensors if x.dtype not in without]
     return sum(
-        tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
+        tf.TensorShape([n or OPEN_LENGTH for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size
+        for x in known
     )
