@@ -266,9 +266,9 @@ def test_the_status_says_whether_it_is_fast_enough(files, capsys, measured):
 
 
 def test_it_is_measured_as_the_file_was_compiled_or_as_is_said(files, capsys, measured):
-    main(["measure", str(files / "small.keras"), "--gpus", "1,2", "--no-cpu-merge", "--steps", "3"])
-    main(["measure", str(files / "small.keras"), "--gpus", "2", "--loss", "mae", "--cpu-relocation"])
-    main(["measure", str(files / "uncompiled.keras"), "--gpus", "2", "--optimizer", "sgd", "--loss", "poisson"])
+    answer(capsys, "measure", files / "small.keras", "--gpus", "1,2", "--no-cpu-merge", "--steps", 3)
+    answer(capsys, "measure", files / "small.keras", "--gpus", 2, "--loss", "mae", "--cpu-relocation")
+    answer(capsys, "measure", files / "uncompiled.keras", "--gpus", 2, "--optimizer", "sgd", "--loss", "poisson")
     (first, _, options), (second, _, _), (third, _, _) = measured
     assert (first.optimizer.name, first.template.loss, options["steps"]) == ("adam", "mse", 3)
     assert (first.plan.devices, first.plan.merge_device) == (("CPU:1", "CPU:2"), "CPU:1")
