@@ -226,6 +226,30 @@ def test_an_argument_of_the_function_is_refused_in_one_line(files, capsys):
     assert line.startswith("Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names.")
 
 
+@pytest.mark.parametrize(
+    ("error", "told", "traced"),
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "no memory\nleft"), "no memory left", False),
+        (MemoryError(), "MemoryError", False),
+        (ModuleNotFoundError("No module named 'h5py'"), "No module named 'h5py'", False),
+        (KeyError("a defect"), "'a defect'", True),
+        (ValueError("x" * 5000), "x" * 1000 + "…", False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_no_error_has_the_status_of_an_answer(error, told, traced, files, capsys, monkeypatch):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr("multigpu.profiling.estimate.estimate", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["estimate", str(files / "small.keras"), "--gpus", "2", "--fits", "1GB"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1] == f"python -m multigpu estimate: error: {told}"
+    assert ("Traceback" in err) == traced
+
+
 # Measure --------------------------------------------------------------------------------------------------------------
 
 MEASURED = Measurement(("CPU:0", "CPU:1"), 6, "CPU:0", 0.3, 0.2, 0.1, 0.0, 1.5, 0.5, 0.5, 0.0, "It pays.")

@@ -5,11 +5,13 @@ import contextlib
 import json
 import shutil
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 DONE, NO, REFUSED = 0, 1, 2  # statuses for the shell
 LONGEST = 1000  # letters of an error
+FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which say enough
 STATUSES = "status: 0 done; 1 if the answer to {question} is no; 2 refused, and stderr says why"
 JSON_HELP = "print one JSON object, in bytes and seconds, instead of a table"
 
@@ -23,14 +25,17 @@ class Printed(Protocol):
 
 @contextlib.contextmanager
 def answered(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Meanwhile, what is printed goes to stderr, and what is refused ends the command with one line and status 2."""
-    import tensorflow as tf  # only now: it takes seconds, which a usage error need not wait for
+    """Meanwhile, what is printed goes to stderr, and what is refused ends the command with one line and status 2.
 
+    So does any other error, after its traceback: Python's own status for it is 1, which here is an answer.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        line = " ".join(str(error).split())
+    except Exception as error:
+        if not isinstance(error, FORESEEN) and not type(error).__module__.startswith("tensorflow."):
+            traceback.print_exc()
+        line = " ".join(str(error).split()) or type(error).__name__
         cut = line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
         parser.exit(REFUSED, f"{parser.prog}: error: {cut}\n")
 
