@@ -33,8 +33,9 @@ check_parallel <- function(object) {
 #' Estimate memory and measure speed
 #'
 #' `estimate()` predicts the memory and the transfers that [multi_gpu_model()] would need on each device. Nothing is
-#' moved or run, and the GPUs need not be on this machine. `measure()` runs a few real training steps on one device and
-#' on all devices, and reports where the time is spent.
+#' moved or run, and the GPUs need not be on this machine. `layers_of()` and `slices_that_fit()` use an estimate to
+#' find out where a model can be divided with [on_device()], and how many slices of a batch can go through its parts.
+#' `measure()` runs a few real training steps on one device and on all devices, and reports where the time is spent.
 #'
 #' @section Accuracy of an estimate:
 #' Parameters, weights and optimizer slots are counted exactly. Copies of weights and gradients are counted as if all
@@ -42,6 +43,11 @@ check_parallel <- function(object) {
 #' needs at the same time; the step is traced, not run. On a CPU, the measured memory was 1.1 to 1.2 times that
 #' estimate. The workspace of libraries such as cuDNN and the memory that TensorFlow itself uses on a GPU are not
 #' included.
+#'
+#' @section Where to divide a model:
+#' `layers_of()` traces one row of the data through the layers. Divide a model where half of the work is done, and
+#' where `crossing` is small: these bytes of each row are sent to the next part, and their gradients are sent back.
+#' Operations outside of layers count with the layer before them. The layers of a nested model are listed one by one.
 #'
 #' @section What is measured:
 #' *Compute* is the time of the template on one device for the rows of one replica. *Transfer* is the additional time of
@@ -54,6 +60,8 @@ check_parallel <- function(object) {
 #' @param optimizer An optimizer or its name. `NULL` is the optimizer of the model or, if it is not compiled, Keras'
 #'   default, `"rmsprop"`.
 #' @param cpu_merge,cpu_relocation As in [multi_gpu_model()].
+#' @param estimate What `estimate()` returned.
+#' @param memory Bytes of a device, such as `24e9`.
 #' @param parallel A compiled parallel model.
 #' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras as `x`, without `y`.
 #' @param steps Number of steps to measure, on one device and on all. One more step runs before them.
@@ -61,10 +69,20 @@ check_parallel <- function(object) {
 #' @return Data frames that print as tables. `estimate()`: one row per device, with the columns `device`, `slices` and
 #'   `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`,
 #'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs
-#'   get ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received`
-#'   and `sent` in a step. `measure()`: one row, with seconds per step on `one_device` and on `all_devices`,
-#'   seconds per batch of `input`, the `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`,
-#'   and a `verdict`: whether the parallel model is faster and, if not, why, and what would help.
+#'   get ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received` and
+#'   `sent` in a step.
+#'
+#'   `layers_of()`: one row per call of a layer, with its `name`; the bytes of its `weights`, 0 if a call before it
+#'   has them; `work`, the floating-point operations of one row of the data, forward (`NA` if they cannot be counted);
+#'   the bytes of its `output` for one row; `crossing`; and `weights_share` and `work_share`, the fractions of all
+#'   weights and of all work up to there.
+#'
+#'   `measure()`: one row, with seconds per step on `one_device` and on `all_devices`, seconds per batch of `input`, the
+#'   `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`, and a `verdict`: whether the
+#'   parallel model is faster and, if not, why, and what would help.
+#'
+#'   `slices_that_fit()`: the number of slices of so many rows that can go through devices with this memory, `NA` if
+#'   activations cannot be traced.
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
@@ -73,14 +91,45 @@ check_parallel <- function(object) {
 #' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
-#' estimate(model, gpus = 8, batch_size = 256, optimizer = "adam")
+#' estimated <- estimate(model, gpus = 8, batch_size = 256, optimizer = "adam")
+#' estimated
+#' layers_of(estimated)
+#' slices_that_fit(estimated, 24e9)
 #' measure(parallel_model, x, y, batch_size = 50, verbose = 0)
 #' @export
 estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)
-  as_table(with_clean_errors(
+  report <- with_clean_errors(
     core()$estimate(model, gpus, as_integer(batch_size), optimizer, cpu_merge, cpu_relocation)
-  ))
+  )
+  structure(as_table(report), report = report)
+}
+
+#' @rdname estimate
+#' @export
+layers_of <- function(estimate) {
+  report <- report_of(estimate)
+  as_table(with_clean_errors(core()$layers_of(report)))
+}
+
+#' @rdname estimate
+#' @export
+slices_that_fit <- function(estimate, memory) {
+  report <- report_of(estimate)
+  with_clean_errors(core()$slices_that_fit(report, memory)) %||% NA_integer_
+}
+
+# The table in Python that a data frame shows.
+report_of <- function(estimate) {
+  report <- attr(estimate, "report")
+  if (is.null(report)) {
+    stop(
+      "Expected `estimate` to be what `estimate()` returned, whole. Received: ", class(estimate)[[1]], ". ",
+      "Use `estimate(model, gpus = 2)`.",
+      call. = FALSE
+    )
+  }
+  alive(report)
 }
 
 #' @rdname estimate
@@ -115,7 +164,7 @@ print.multigpu_table <- function(x, ...) {
 
 #' @export
 `[.multigpu_table` <- function(x, ...) {
-  attr(x, "lines") <- NULL
+  attr(x, "lines") <- attr(x, "report") <- NULL
   class(x) <- "data.frame"
   x[...]
 }

@@ -41,6 +41,7 @@ __all__ = [
     "is_parallel",
     "join_cluster",
     "kind_of",
+    "layers_of",
     "listen",
     "load_model_hdf5",
     "load_model_weights_hdf5",
@@ -56,6 +57,7 @@ __all__ = [
     "save_model_hdf5",
     "save_model_weights_hdf5",
     "simulate_gpus",
+    "slices_that_fit",
     "storage_of",
 ]
 
@@ -124,10 +126,12 @@ class Report:
     Attributes:
         columns: the values of each column by its name; what is unknown is None.
         text: the printed table.
+        table: itself, where R may ask it for more.
     """
 
     columns: dict[str, list[Any]]
     text: str
+    table: Any = None
 
 
 def gpu_table() -> Report:
@@ -145,7 +149,18 @@ def overview(model: ParallelModel, batch_size: int | None) -> Report:
 def estimate(*arguments: Any) -> Report:
     """`multigpu.estimate(*arguments)`."""
     table = estimation.estimate(*arguments)
+    return _report(table.columns(), table, str(table), table)
+
+
+def layers_of(report: Report) -> Report:
+    """The layers of an estimate."""
+    table = report.table.layers
     return _report(table.columns(), table, str(table))
+
+
+def slices_that_fit(report: Report, memory: Any) -> int | None:
+    """How many slices fit into the memory of a device, by an estimate."""
+    return _column([report.table.slices_that_fit(memory)])[0]
 
 
 def measure(*arguments: Any) -> Report:
@@ -154,8 +169,8 @@ def measure(*arguments: Any) -> Report:
     return _report(MEASURED, [measurement], str(measurement))
 
 
-def _report(columns: Iterable[str], rows: Iterable[Any], text: str) -> Report:
-    return Report({name: _column([getattr(row, name) for row in rows]) for name in columns}, text)
+def _report(columns: Iterable[str], rows: Iterable[Any], text: str, table: Any = None) -> Report:
+    return Report({name: _column([getattr(row, name) for row in rows]) for name in columns}, text, table)
 
 
 def _column(values: list[Any]) -> list[Any]:

@@ -1,5 +1,7 @@
 """`python -m multigpu`: it reads well, misuse is told on stderr with exit code 2, scripts run as they are."""
 
+import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -9,6 +11,7 @@ import pytest
 
 from multigpu.cli import run
 from multigpu.cli.main import COMMANDS, main
+from multigpu.devices.gpu_table import device_table, seen_devices
 
 
 def misuse(capsys, *words):
@@ -37,6 +40,8 @@ HELP_AND_MISUSE = [
     (["launch", "--processes", "-1", "train.py"], 2),
     (["launch", "train.py"], 2),
     (["devices", "all"], 2),
+    (["estimate", "none.keras"], 2),
+    (["measure", "train.py", "--gpus", "0"], 2),
 ]
 
 
@@ -64,7 +69,17 @@ def test_help_names_every_command_and_argument(words, capsys):
     expected = {
         "run": ["--simulate N", "script", "args", "exit code"],
         "launch": ["--processes N", "--hosts A,B", "--rank RANK", "script", "workers"],
-        "devices": ["CUDA_VISIBLE_DEVICES"],
+        "devices": ["CUDA_VISIBLE_DEVICES", "--at-least N", "--json", "status: 0"],
+        "estimate": [
+            "--gpus GPUS",
+            "--batch-size N",
+            "--optimizer NAME",
+            "--fits SIZE",
+            "--json",
+            "MODEL",
+            "status: 0",
+        ],
+        "measure": ["--gpus GPUS", "--loss NAME", "--steps N", "--at-least X", "--json", "MODEL", "status: 0"],
     }
     for word in expected[words[0]] if words else [*COMMANDS, "Train Keras models on several GPUs."]:
         assert word in out
@@ -94,6 +109,18 @@ def test_help_names_every_command_and_argument(words, capsys):
         (["launch", "--processes", "2", "--rank", "0", __file__], "Expected either `--processes N`"),
         (["launch", "--processes", "2", "--hosts", "a,b", __file__], "Expected either `--processes N`"),
         (["devices", "now"], "unrecognized arguments: now"),
+        (["devices", "--at-least", "0"], "--at-least: expected a whole number from 1 to 256, received '0'"),
+        (["estimate"], "the following arguments are required: MODEL"),
+        (["estimate", "none.keras"], "argument MODEL: expected the path of a model, received 'none.keras'"),
+        (["measure", "/"], "argument MODEL: expected the path of a model, received '/', which is no file"),
+        (["estimate", __file__, "--gpus", "0"], "--gpus: expected a whole number from 1 to 1024, received '0'"),
+        (["estimate", __file__, "--gpus", "0,"], "--gpus: expected a number, ids or names of GPUs, such as 8 or 0,2"),
+        (["estimate", __file__, "--gpus", "[0, 1]"], "or GPU:0,GPU:1, received '[0, 1]'"),
+        (["estimate", __file__, "--batch-size", "1e3"], "--batch-size: expected a whole number from 1 to 999999999"),
+        (["estimate", __file__, "--fits", "24G"], "--fits: expected a size such as 24GB"),
+        (["estimate", __file__, "--fits", "0GB"], "which is 24,000,000,000 bytes, or 22.5GiB, received '0GB'"),
+        (["measure", __file__, "--at-least", "-1"], "--at-least: expected a number above 0, such as 1.5"),
+        (["measure", __file__, "--at-least", "0"], "such as 1.5, received '0'"),
     ],
 )
 def test_misuse_is_told_on_stderr_with_exit_code_2(words, told, capsys):
@@ -182,6 +209,18 @@ def test_devices_says_why_there_are_none(tmp_path):
         "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs. Unset it, or set it to the numbers of those to use.",
         "CUDA_VISIBLE_DEVICES='-1'",
     ]
+
+
+def test_devices_answer_in_json_and_whether_there_are_so_many(capsys):
+    assert main(["devices", "--json", "--at-least", "8"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["devices"] == [dataclasses.asdict(row) for row in device_table()]
+    assert (told["why_none"], told["enough"]) == (None, True)
+    assert told["cuda_visible_devices"] == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert main(["devices", "--at-least", "9"]) == 1
+    assert capsys.readouterr().out == f"{device_table()}\n{seen_devices()}\n"
+    assert main(["devices", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["enough"] is None
 
 
 @pytest.mark.quick

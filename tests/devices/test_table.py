@@ -2,7 +2,28 @@
 
 import pytest
 
-from multigpu.devices.table import megabytes
+from multigpu.devices.table import megabytes, text_table
+
+LINES = [["device", "rows", "weights", "total"], ["GPU:0", "1,000", "4.00 MB", "10.00 MB"]]
+
+
+def test_columns_are_flush_right():
+    assert text_table(LINES).splitlines() == [
+        "device   rows  weights     total",
+        " GPU:0  1,000  4.00 MB  10.00 MB",
+    ]
+    assert text_table(LINES, 32) == text_table(LINES)
+
+
+def test_columns_that_do_not_fit_stand_below_with_the_first_one_again():
+    assert text_table(LINES, 31).splitlines() == [
+        "device   rows  weights",
+        " GPU:0  1,000  4.00 MB",
+        "",
+        "device     total",
+        " GPU:0  10.00 MB",
+    ]
+    assert len(text_table(LINES, 1).split("\n\n")) == 3  # each beside the first, however narrow
 
 
 @pytest.mark.parametrize(

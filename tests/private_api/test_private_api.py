@@ -19,6 +19,7 @@ import multigpu
 from multigpu.private_api import datasets, functional, hooks, losses, runtime, serialization
 from multigpu.private_api import layers as of_layers
 from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.graphs import body_of
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.private_api.variables import backing_variable, is_seed, replace_backing_variable
 
@@ -270,3 +271,18 @@ def test_a_gradient_leaves_with_its_graph():
     during = set(ops.gradient_registry._registry) - before
     assert concrete(tf.constant(3.0)) == 6
     assert len(during) == 1
+
+
+def test_a_function_that_is_called_in_a_trace_has_a_graph_with_shapes():
+    @tf.function(autograph=False)
+    def doubled(x):
+        return x * 2
+
+    @tf.function(autograph=False)
+    def outer(x):
+        return doubled(x)
+
+    graph = outer.get_concrete_function(tf.TensorSpec((3, 4))).graph
+    (call,) = (op for op in graph.get_operations() if op.type in ("PartitionedCall", "StatefulPartitionedCall"))
+    (product,) = (op for op in body_of(call, "f").get_operations() if op.type == "Mul")
+    assert product.outputs[0].shape == (3, 4)

@@ -202,6 +202,29 @@ def test_activations_are_those_of_the_parts_and_of_all_slices():
     assert [row.activations for row in (one, two)] == [2 * row.per_slice for row in (one, two)]
 
 
+@pytest.mark.parametrize("first_part", [0, 1, 2])
+def test_what_is_reshaped_between_two_parts_travels(first_part):
+    steps = [layers.Dense(20, activation="tanh", use_bias=False), layers.Flatten(), layers.Reshape((5, 40))]
+    x = h = keras.Input((10, 10))
+    for number, step in enumerate(steps):
+        with on_device("CPU:1" if number <= first_part else "CPU:2"):
+            h = step(h)
+    with on_device("CPU:2"):
+        model = keras.Model(x, layers.Dense(2, use_bias=False)(h))
+    one, two = estimate(model, [["CPU:1", "CPU:2"]], 3, "sgd")
+    assert (one.received, one.sent) == (3 * 4 * (10 * 10 + 10 * 20), 3 * 4 * 10 * 20)
+    assert (two.received, two.sent) == (3 * 4 * 10 * 20, 3 * 4 * (10 * 20 + 5 * 2))
+
+
+@pytest.mark.parametrize("memory", ["24GB", -1, 0, float("nan"), float("inf"), True, None])
+def test_memory_that_is_no_number_of_bytes_is_refused(memory):
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole text is compared
+        estimate(dense_model(), 2).slices_that_fit(memory)
+    assert str(error.value) == (
+        f"Expected `memory` to be the bytes of a device. Received: memory={memory!r}. Use `memory=24e9` for 24 GB."
+    )
+
+
 def test_how_many_slices_fit():
     few = estimate(in_parts(), [["CPU:1", "CPU:2"]] * 2, 20, "sgd")
     fitting = few.slices_that_fit(1_000_000)

@@ -1,5 +1,6 @@
 """README and the pages in `docs/`: their code runs, what they name is there, and their figures are measured."""
 
+import dataclasses
 import importlib
 import json
 import os
@@ -10,12 +11,14 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import keras
 import pytest
 from forked_python import python
 
 import multigpu
 from multigpu.cli.main import make_parser
 from multigpu.cluster.config import described
+from multigpu.profiling.measurement import Measurement
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 PACKAGE = ROOT / "python" / "multigpu"
@@ -114,7 +117,7 @@ NOTED = ("python", "pip", "make", "R")
 def shell(tmp_path):
     """Runs lines of a shell, and gives the calls of programs that are noted."""
     (tmp_path / "bin").mkdir()
-    for program in ("train.py", "shared/train.py"):
+    for program in ("train.py", "shared/train.py", "model.keras"):
         (tmp_path / program).parent.mkdir(exist_ok=True)
         (tmp_path / program).touch()
     noted = {name: f'( echo {name}; printf "%s\\n" "$@" ) | paste -sd "\\t" >> {tmp_path}/calls' for name in NOTED}
@@ -153,6 +156,31 @@ def test_commands_are_understood(name, shell, tmp_path, monkeypatch):
     assert len(calls) >= len(blocks(name, "sh"))
     for call in calls:
         check_call(*call)
+
+
+def fields_on_page(heading: str) -> list[set[str]]:
+    """The names in the first columns of the tables of fields below a heading of the command line's page."""
+    section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", TEXTS["command-line.md"], re.MULTILINE | re.DOTALL)[1]
+    tables = re.findall(r"^\| field of .*?\n\|[-|]*\n((?:\|.*\n)*)", section, flags=re.MULTILINE)
+    return [
+        {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])} for table in tables
+    ]
+
+
+def test_commands_print_the_tables_and_the_fields_that_their_page_shows(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.save(tmp_path / "model.keras")
+    example = r"```sh\npython (-m multigpu estimate .*)\n```\n\n```text\n((?:.+\n|\n)*?)```"
+    command, shown = re.search(example, TEXTS["command-line.md"]).groups()
+    assert run([*python(), *command.split()], tmp_path).stdout == shown
+    told = json.loads(run([*python(), *command.split(), "--json"], tmp_path).stdout)
+    assert fields_on_page("`estimate`") == [set(told), set(told["devices"][0]), set(told["layers"][0])]
+    assert fields_on_page("`measure`") == [
+        {"model", "enough", *(field.name for field in dataclasses.fields(Measurement))}
+    ]
+    told = json.loads(run([*python(), "-m", "multigpu", "devices", "--json"], tmp_path).stdout)
+    assert fields_on_page("`devices`") == [set(told)]
 
 
 def test_the_pods_of_kubernetes_run_one_worker_each(shell, tmp_path, monkeypatch):

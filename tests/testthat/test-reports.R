@@ -26,6 +26,38 @@ test_that("an estimate is a data frame that prints as Python prints it", {
   expect_identical(class(table[1, ]), "data.frame")
 })
 
+test_that("the layers of an estimate are a data frame that prints as Python prints it", {
+  estimated <- estimate(small_model(), gpus = 2, batch_size = 10, optimizer = "adam")
+  table <- layers_of(estimated)
+  expect_s3_class(table, "data.frame")
+  expect_identical(table$name, c("hidden", "out"))
+  expect_identical(table$weights, c(4L * (4L * 8L + 8L), 4L * (8L + 1L)))
+  expect_identical(table$work, c(2L * 4L * 8L + 8L, 2L * 8L + 1L))
+  expect_identical(table$crossing, c(4L * 8L, 0L))
+  expect_equal(table$work_share, cumsum(table$work) / sum(table$work))
+  expect_snapshot(print(table))
+})
+
+test_that("slices that fit are those of the estimate", {
+  estimated <- estimate(small_model(), gpus = 2, batch_size = 10, optimizer = "adam")
+  free <- 5000 - estimated$total + estimated$slices * estimated$per_slice
+  expect_equal(slices_that_fit(estimated, 5000), min(free %/% estimated$per_slice))
+  expect_identical(slices_that_fit(estimated, 10), 0L)
+  expect_gt(slices_that_fit(estimated, 1e14), .Machine$integer.max)
+})
+
+test_that("only a whole estimate of this session can be asked for more", {
+  estimated <- estimate(small_model(), gpus = 2)
+  file <- tempfile(fileext = ".rds")
+  saveRDS(estimated, file)
+  expect_snapshot({
+    writeLines(error_text(layers_of(estimated[1, ])))
+    writeLines(error_text(layers_of(readRDS(file))))
+    writeLines(error_text(slices_that_fit(small_model(), 10)))
+    writeLines(error_text(slices_that_fit(estimated, "24GB")))
+  })
+})
+
 test_that("the GPUs of an estimate need not exist", {
   expect_identical(nrow(estimate(small_model(), gpus = 64, batch_size = 128)), 64L)
 })

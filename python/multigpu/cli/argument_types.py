@@ -3,9 +3,13 @@
 import argparse
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 MOST = 256  # devices that stand in for GPUs, and workers of one machine
+MOST_NUMBER = 999_999_999
+UNITS = {"": 1, "b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}}
+UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
 
 
 def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
@@ -25,3 +29,40 @@ def script(word: str) -> Path:
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"expected the path of a script, received {word!r}, which is no file")
     return path
+
+
+def model_path(word: str) -> Path:
+    """A type of argparse's: the path of a file with a model, or of the folder in which Keras keeps one."""
+    path = Path(word)
+    if not path.is_file() and not (path / "config.json").is_file():
+        raise argparse.ArgumentTypeError(f"expected the path of a model, received {word!r}, which is no file")
+    return path
+
+
+def devices(word: str) -> int | list[int | str]:
+    """A type of argparse's: how many GPUs, or several ids and names with commas between them."""
+    if re.fullmatch("[0-9]+", word):
+        return whole_number(1, 1024)(word)
+    entries = word.split(",")
+    if not all(re.fullmatch(r"[0-9]{1,9}|/?[A-Za-z][\w:/]*", entry) for entry in entries):
+        raise argparse.ArgumentTypeError(
+            f"expected a number, ids or names of GPUs, such as 8 or 0,2 or GPU:0,GPU:1, received {word!r}"
+        )
+    return [int(entry) if entry.isdecimal() else entry for entry in entries]
+
+
+def size(word: str) -> int:
+    """A type of argparse's: bytes, with a unit."""
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", word)
+    if found is None or found[2].lower() not in UNITS or not float(found[1]):
+        raise argparse.ArgumentTypeError(
+            f"expected a size such as 24GB, which is 24,000,000,000 bytes, or 22.5GiB, received {word!r}"
+        )
+    return int(Decimal(found[1]) * UNITS[found[2].lower()])
+
+
+def factor(word: str) -> float:
+    """A type of argparse's: how many times as fast."""
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", word) or not float(word):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, such as 1.5, received {word!r}")
+    return float(word)

@@ -1,23 +1,43 @@
 """`devices`: which GPUs there are."""
 
 import argparse
+import dataclasses
+import os
 
-HELP = """\
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table
+from multigpu.cli.argument_types import whole_number
+
+HELP = f"""\
 Show the GPUs that `gpus` counts: id, name, hardware, memory that TensorFlow may use and what is free of it,
-CUDA_VISIBLE_DEVICES as seen, and why there are none."""
+CUDA_VISIBLE_DEVICES as seen, and why there are none.
+
+{STATUSES.format(question="--at-least")}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes none."""
+    """What `devices` takes."""
+    parser.add_argument("--at-least", type=whole_number(1), metavar="N", help="ask if there are so many")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Prints the table, in this process of its own, where TensorFlow's devices may be started to ask for memory."""
-    import tensorflow as tf  # only now: it takes seconds, which a usage error need not wait for
+    with answered(arguments.parser):
+        import tensorflow as tf
 
-    from multigpu.devices.gpu_table import device_table, seen_devices
+        from multigpu.devices.gpu_table import SEEN, device_table, seen_devices, why_no_gpu
 
-    tf.config.list_logical_devices()
-    print(device_table())
-    print(seen_devices())
-    return 0
+        tf.config.list_logical_devices()
+        table = device_table()
+        enough = None if arguments.at_least is None else len(table) >= arguments.at_least
+    if arguments.json:
+        print_json(
+            devices=[dataclasses.asdict(row) for row in table],
+            cuda_visible_devices=os.environ.get(SEEN),
+            why_none=None if table else why_no_gpu(),
+            enough=enough,
+        )
+    else:
+        print_table(table)
+        print(seen_devices())
+    return NO if enough is False else DONE

@@ -3,10 +3,10 @@
 import argparse
 from collections.abc import Sequence
 
-from multigpu.cli import devices, launch, run
+from multigpu.cli import devices, estimate, launch, measure, run
 
 # name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
-COMMANDS = {"run": run, "launch": launch, "devices": devices}
+COMMANDS = {"run": run, "launch": launch, "devices": devices, "estimate": estimate, "measure": measure}
 DESCRIPTION = "Train Keras models on several GPUs."
 EPILOG = "`python -m multigpu COMMAND --help` reports details. In Python: `help(multigpu.multi_gpu_model)`."
 

@@ -42,8 +42,9 @@ class GpuTable(Table[GpuRow]):
     of = GpuRow
     head = ("id", "name", "physical device", "memory total", "memory free")
 
-    def __str__(self) -> str:
-        return super().__str__() if self else f"No GPU: {why_no_gpu()}"
+    def text(self, width: int | None = None) -> str:
+        """The table as text, or why it has no rows."""
+        return super().text(width) if self else f"No GPU: {why_no_gpu()}"
 
     def cells(self, row: GpuRow) -> list[str]:
         """A row as words."""

@@ -27,22 +27,49 @@ class Table(tuple[Row, ...], Generic[Row]):
         """A row as words, one under each word of `head`."""
         raise NotImplementedError
 
+    def text(self, width: int | None = None) -> str:
+        """The table as text.
+
+        Args:
+            width: letters of a line; columns that do not fit stand below the others, with the first one again.
+        """
+        return text_table([self.head, *map(self.cells, self)], width)
+
     def __str__(self) -> str:
-        return text_table([self.head, *map(self.cells, self)])
+        return self.text()
 
     def __repr__(self) -> str:
         return str(self)
 
 
-def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of equally many cells, the head first, in columns that are flush right."""
+def text_table(lines: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Lines of equally many cells, the head first, in columns that are flush right, within a width if there is one."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n\n".join(
+        "\n".join("  ".join(line[column].rjust(widths[column]) for column in columns) for line in lines)
+        for columns in _fitting(widths, width)
+    )
+
+
+def _fitting(widths: Sequence[int], width: int | None) -> list[list[int]]:
+    """Numbers of the columns that stand beside each other; the first column in each group, and one more at least."""
+    groups: list[list[int]] = [[0]]
+    for column in range(1, len(widths)):
+        taken = sum(widths[other] + 2 for other in groups[-1])
+        if width is not None and len(groups[-1]) > 1 and taken + widths[column] > width:
+            groups.append([0])
+        groups[-1].append(column)
+    return groups
 
 
 def megabytes(size: int | None) -> str:
     """A number of bytes in words: two decimals, and more of what is so small that they would say little."""
-    if size is None:
+    return millions(size, "MB")
+
+
+def millions(number: int | None, unit: str) -> str:
+    """Millions of something in words, likewise."""
+    if number is None:
         return "-"
-    decimals = 2 if size == 0 or size >= 1e5 else min(6, 8 - len(str(int(size))))
-    return f"{size / 1e6:,.{decimals}f} MB"
+    decimals = 2 if number == 0 or number >= 1e5 else min(6, 8 - len(str(int(number))))
+    return f"{number / 1e6:,.{decimals}f} {unit}"

@@ -5,7 +5,7 @@ takes memory from the op that makes it to the last one that reads it. The most t
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -13,9 +13,13 @@ import tensorflow as tf
 from multigpu.replicas.parts import Parts, parts_of_ops, scopes_noted
 from multigpu.replicas.scope import inside_replica
 
+OPEN_LENGTH = 128  # of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input
     *("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "IdentityN", "ReadVariableOp"),
     *("Const", "Shape", "ShapeN", "BroadcastGradientArgs", "NoOp"),
+}
+EVERYWHERE = {  # ops whose results each part has by itself
+    *("Placeholder", "ReadVariableOp", "Const", "Shape", "ShapeN", "BroadcastGradientArgs"),
 }
 IN_PLACE = {  # ops that write over an input that nobody else reads any more
     *("BiasAdd", "Relu", "Relu6", "Elu", "Selu", "Tanh", "Sigmoid", "Softmax", "LeakyRelu", "AddV2", "Add", "Sub"),
@@ -46,7 +50,7 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
         rows: of the slice.
         parts: the devices that the template names.
     """
-    specs, number = _specs(template, rows), max(len(parts), 1)
+    specs, number = specs_of(template, rows), max(len(parts), 1)
     if specs is None or not rows:
         return [Activations(0 if specs is not None else None)] * number
     step = _TrainingStep(template, parts)
@@ -55,9 +59,9 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
         return [Activations(most_at_once(ops, step.gradients))]
     of_parts = step.parts_of(ops)
     crossing = [
-        (of_parts[x.op.name], part, _num_bytes(x))
+        (of_parts[x.op.name], part, tensor_bytes(x))
         for x, part in {(x.ref(), of_parts[op.name]): (x, of_parts[op.name]) for op in ops for x in op.inputs}.values()
-        if of_parts[x.op.name] != part and x.op.type not in VIEWS | {"Placeholder"}
+        if of_parts[x.op.name] != part and x.op.type not in EVERYWHERE
     ]
     return [
         Activations(
@@ -87,7 +91,7 @@ def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -
     now = most = 0
     ending: dict[int, int] = {}  # number of an op → bytes that end with it
     for number, op in enumerate(ops):
-        made = sum(_num_bytes(x) for x in op.outputs if id(x) not in left_out) if op.type not in VIEWS else 0
+        made = sum(tensor_bytes(x) for x in op.outputs if id(x) not in left_out) if op.type not in VIEWS else 0
         reused = made if op.type in IN_PLACE and any(_ends(x, number, owner, last) == made for x in op.inputs) else 0
         most = max(most, now + made - reused)
         now += made - ending.pop(number, 0)
@@ -95,9 +99,9 @@ def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -
             if op.type not in VIEWS and id(x) not in left_out:
                 end = last.get(id(x), number)
                 if end == number:
-                    now -= _num_bytes(x)
+                    now -= tensor_bytes(x)
                 else:
-                    ending[end] = ending.get(end, 0) + _num_bytes(x)
+                    ending[end] = ending.get(end, 0) + tensor_bytes(x)
     return most
 
 
@@ -105,10 +109,11 @@ def _ends(x: tf.Tensor, number: int, owner: dict[int, tf.Tensor], last: dict[int
     """Bytes of the memory of a tensor that nobody reads after this op, else 0."""
     memory = owner.get(id(x), x)
     free = last.get(id(memory)) == number and memory.op.type not in VIEWS
-    return _num_bytes(memory) if free else 0
+    return tensor_bytes(memory) if free else 0
 
 
-def _num_bytes(x: tf.Tensor) -> int:
+def tensor_bytes(x: tf.Tensor) -> int:
+    """Bytes of a tensor, 0 where its shape does not tell."""
     known = x.shape.is_fully_defined() and x.dtype not in (tf.resource, tf.variant, tf.string)
     return x.shape.num_elements() * x.dtype.size if known else 0
 
@@ -158,10 +163,11 @@ class _TrainingStep:
         return self.gradients
 
 
-def _specs(template: keras.Model, rows: int) -> object:
-    """What a template takes, for so many rows; None if it does not say. An axis of open length counts as 128."""
+def specs_of(template: keras.Model, rows: int, open_length: int = OPEN_LENGTH) -> Any:
+    """What a template takes, for so many rows; None if it does not say. Axes of open length get one."""
     inputs = getattr(template, "inputs", None)
     if not inputs:
         return None
-    specs = [tf.TensorSpec((rows, *(n or 128 for n in x.shape[1:])), x.dtype) for x in keras.tree.flatten(inputs)]
+    flat = keras.tree.flatten(inputs)
+    specs = [tf.TensorSpec((rows, *(n or open_length for n in x.shape[1:])), x.dtype) for x in flat]
     return specs[0] if isinstance(template, keras.Sequential) else keras.tree.pack_sequence_as(template.input, specs)

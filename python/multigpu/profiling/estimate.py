@@ -14,7 +14,7 @@ from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.template_checks import check_template
-from multigpu.profiling.activation_memory import Activations, activations_of
+from multigpu.profiling.activation_memory import OPEN_LENGTH, Activations, activations_of
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
 from multigpu.weights.buckets import as_stored, make_buckets
@@ -65,7 +65,8 @@ def estimate(
 
     Returns:
         A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
-        `optimizer` are the totals.
+        `optimizer` are the totals. `layers` lists the layers, to choose where to cut the model, and
+        `slices_that_fit(memory)` says how long a pipeline can be.
 
     Raises:
         ValueError: `gpus` or `optimizer` is not understood, `batch_size` is no whole number of 1 or more, or the model
@@ -91,7 +92,9 @@ def estimate(
     slots = slot_bytes(kind, template.trainable_variables)
     activations = {rows: activations_of(template, rows, plan.parts) for rows in set(plan.rows(batch_size))}
     devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
-    return Estimate(_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices)
+    table = Estimate(_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices)
+    table.template = template
+    return table
 
 
 def _row(
@@ -155,5 +158,6 @@ def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("stri
     tensors = keras.tree.flatten(getattr(template, side, None) or [])
     known = [x for x in tensors if x.dtype not in without]
     return sum(
-        tf.TensorShape([n or 128 for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size for x in known
+        tf.TensorShape([n or OPEN_LENGTH for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size
+        for x in known
     )

@@ -1,8 +1,15 @@
 """What is estimated of each device, as a table."""
 
+import functools
+import math
 from dataclasses import dataclass
+from numbers import Real
 
+import keras
+
+from multigpu.arguments import shown
 from multigpu.devices.table import Table, megabytes
+from multigpu.profiling.layer_table import LayerTable, layer_table
 
 
 @dataclass(frozen=True)
@@ -47,18 +54,33 @@ SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "inputs",
 
 
 class Estimate(Table[DeviceEstimate]):
-    """One row per device, which prints as a table."""
+    """One row per device, which prints as a table.
 
-    __slots__ = ()
+    Attributes:
+        template: of which it is.
+    """
+
     of = DeviceEstimate
     head = ("device", "rows", "parameters", *SIZES[:-2], "in per step", "out per step")
+    template: keras.Model
+
+    @functools.cached_property
+    def layers(self) -> LayerTable:
+        """The calls of the template's layers, one row each: weights, work, and what travels if it is cut there.
+
+        The template is traced when this is asked for first, which takes most of a second for a large one.
+
+        Raises:
+            ValueError: the template does not tell the shapes of its inputs.
+        """
+        return layer_table(self.template)
 
     @property
     def parameters(self) -> int:
         """How many numbers the template has."""
         return sum(row.parameters for row in self)
 
-    def slices_that_fit(self, memory: int) -> int | None:
+    def slices_that_fit(self, memory: float) -> int | None:
         """How many slices of so many rows can go through devices with this memory, one behind the other.
 
         Args:
@@ -66,12 +88,20 @@ class Estimate(Table[DeviceEstimate]):
 
         Returns:
             The number for the device where it is smallest; None where activations cannot be traced.
+
+        Raises:
+            ValueError: `memory` is no number of bytes.
         """
+        if isinstance(memory, bool) or not isinstance(memory, Real) or not 0 < memory < math.inf:
+            raise ValueError(
+                f"Expected `memory` to be the bytes of a device. Received: memory={shown(memory)}. "
+                "Use `memory=24e9` for 24 GB."
+            )
         fitting = []
         for row in (row for row in self if row.rows):
             if row.per_slice is None:
                 return None
-            free = memory - row.total + row.slices * row.per_slice
+            free = int(memory) - row.total + row.slices * row.per_slice
             fitting.append(max(free, 0) // max(row.per_slice, 1))
         return min(fitting)
 
@@ -85,9 +115,10 @@ class Estimate(Table[DeviceEstimate]):
         """Bytes that the optimizer keeps."""
         return sum(row.optimizer for row in self)
 
-    def __str__(self) -> str:
+    def text(self, width: int | None = None) -> str:
+        """Totals, the table, and what a further slice would take."""
         first = f"{self.parameters:,} parameters: {megabytes(self.weights)} of weights"
-        text = f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().__str__()}"
+        text = f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().text(width)}"
         if all(row.slices < 2 for row in self):
             return text
         most = max((row.per_slice for row in self if row.per_slice is not None), default=None)

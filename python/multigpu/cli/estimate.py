@@ -1,0 +1,100 @@
+"""`python -m multigpu estimate`: memory of each device, before training."""
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from multigpu.cli import model_file
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table
+from multigpu.cli.argument_types import size
+
+if TYPE_CHECKING:
+    from multigpu.profiling.estimate_table import Estimate
+
+HELP = f"""\
+Show the memory that a model in a file would take of each device. The GPUs need not be there; those that are there are
+left alone.
+
+  python -m multigpu estimate model.keras --gpus 8 --batch-size 256 --optimizer adam
+  python -m multigpu estimate model.keras --gpus 8 --fits 24GB && echo "8 GPUs are enough"
+
+{STATUSES.format(question="--fits")}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `estimate` takes."""
+    model_file.add_arguments(parser)
+    parser.add_argument("--layers", action="store_true", help="list the layers, to choose where to cut the model")
+    parser.add_argument("--fits", type=size, metavar="SIZE", help="ask if no GPU needs more, such as 24GB or 22.5GiB")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Prints the tables, and says whether the model fits if that is asked."""
+    with answered(arguments.parser):
+        from multigpu.profiling.estimate import estimate
+
+        gpus = _gpus(arguments.gpus)
+        model = model_file.load(arguments, compiled=arguments.optimizer is None)
+        merge, relocation = not arguments.no_cpu_merge, arguments.cpu_relocation
+        table = estimate(model, gpus, arguments.batch_size, arguments.optimizer, merge, relocation)
+        layers = table.layers if arguments.layers else None
+        full = [] if arguments.fits is None else _full(table, arguments.fits)
+    if arguments.json:
+        print_json(
+            model=str(arguments.model),
+            batch_size=arguments.batch_size,
+            parameters=table.parameters,
+            weights=table.weights,
+            optimizer=table.optimizer,
+            devices=[dataclasses.asdict(row) for row in table],
+            layers=None if layers is None else [dataclasses.asdict(row) for row in layers],
+            fits=None if arguments.fits is None else not full,
+        )
+    else:
+        print_table(table)
+        if layers is not None:
+            print()
+            print_table(layers)
+        if arguments.fits is not None:
+            print(_said(table, full, arguments.fits))
+    return NO if full else DONE
+
+
+def _gpus(given: Any) -> Any:
+    """The GPUs that are meant; from here on TensorFlow does not see those of this machine, which may be at work."""
+    import tensorflow as tf
+
+    from multigpu.devices.logical import available_gpus
+    from multigpu.private_api.runtime import devices_are_fixed
+
+    found = available_gpus()
+    if given is None and not found:
+        raise ValueError(
+            "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where "
+            "TensorFlow finds no GPU."
+        )
+    if tf.config.list_physical_devices("GPU") and not devices_are_fixed():
+        tf.config.set_visible_devices([], "GPU")
+    return found if given is None else given
+
+
+def _full(table: "Estimate", memory: int) -> list[str]:
+    """The devices that would need more, of those that run a slice."""
+    at_work = [row for row in table if row.slices]
+    full = [row.device for row in at_work if row.total > memory]
+    if not full and any(row.activations is None for row in at_work):
+        raise ValueError(
+            "Expected a model whose activations can be traced, to tell whether it fits. Received: "
+            f"{table.template.name!r}, which does not tell the shapes of its inputs. Leave `--fits` out."
+        )
+    return full
+
+
+def _said(table: "Estimate", full: list[str], memory: int) -> str:
+    from multigpu.devices.table import megabytes
+
+    most = megabytes(max(row.total for row in table if row.slices))
+    if not full:
+        return f"It fits: a device needs up to {most}, of {megabytes(memory)}."
+    return f"It does not fit: {', '.join(full)} would need up to {most}, and have {megabytes(memory)}."

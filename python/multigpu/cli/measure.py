@@ -1,0 +1,85 @@
+"""`python -m multigpu measure`: whether several GPUs pay for the model in a file, on this machine."""
+
+import argparse
+import dataclasses
+import sys
+from typing import TYPE_CHECKING
+
+from multigpu.cli import model_file
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json
+from multigpu.cli.argument_types import MOST_NUMBER, factor, whole_number
+
+if TYPE_CHECKING:
+    import keras
+
+HELP = f"""\
+Take a few training steps of the model in a file, on one GPU and on all, and say whether several pay. A file has no
+data: inputs and targets are random. The file is left as it is.
+
+  python -m multigpu measure model.keras --gpus 4 --batch-size 256
+  python -m multigpu measure model.keras --at-least 1.5 && echo "all GPUs are 1.5 times as fast as one"
+  python -m multigpu measure model.keras --simulate 2      without GPUs: that it runs is seen, not its speed
+
+{STATUSES.format(question="--at-least")}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `measure` takes."""
+    number = whole_number(1, MOST_NUMBER)
+    model_file.add_arguments(parser)
+    parser.add_argument("--loss", metavar="NAME", help="one of Keras, in place of the file's")
+    parser.add_argument("--steps", type=whole_number(1, 1000), default=5, metavar="N", help="default: 5")
+    parser.add_argument("--length", type=number, default=128, metavar="N", help="of axes that are open; default: 128")
+    parser.add_argument(
+        "--below",
+        type=number,
+        metavar="N",
+        help="inputs that are whole numbers stay below; default: rows of the "
+        "smallest Embedding, or 1, which makes them 0",
+    )
+    parser.add_argument(
+        "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
+    )
+    parser.add_argument("--at-least", type=factor, metavar="X", help="ask if all GPUs are X times as fast as one")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Prints what was measured, and says whether it is enough if that is asked."""
+    with answered(arguments.parser):
+        from multigpu.cli.random_data import random_batch
+        from multigpu.devices.logical import available_gpus, simulate_gpus
+        from multigpu.profiling.measure import measure
+        from multigpu.replicate import multi_gpu_model
+
+        if arguments.simulate is not None:
+            simulate_gpus(arguments.simulate)
+        if not available_gpus():
+            raise ValueError(
+                "Expected GPUs, or `--simulate 2` for devices that stand in for them. Received: a machine where "
+                "TensorFlow finds no GPU. `python -m multigpu devices` says why."
+            )
+        model = model_file.load(arguments, compiled=None in (arguments.loss, arguments.optimizer))
+        _compile(model, arguments.optimizer, arguments.loss)
+        batch = random_batch(model, arguments.batch_size, arguments.length, arguments.below)
+        sys.stderr.write(f"multigpu: {batch.words}\n")
+        merge, relocation = not arguments.no_cpu_merge, arguments.cpu_relocation
+        parallel = multi_gpu_model(model, arguments.gpus, merge, relocation)
+        measured = measure(parallel, batch, steps=arguments.steps, verbose=sys.stderr.isatty())
+        enough = None if arguments.at_least is None else measured.speed_up >= arguments.at_least
+    if arguments.json:
+        print_json(model=str(arguments.model), **dataclasses.asdict(measured), enough=enough)
+    else:
+        print(measured)
+    return NO if enough is False else DONE
+
+
+def _compile(model: "keras.Model", optimizer: str | None, loss: str | None) -> None:
+    """Compiles a model with what is given in place of what it was compiled with."""
+    if not model.compiled and None in (optimizer, loss):
+        raise ValueError(
+            "Expected `--optimizer` and `--loss` for a model that was saved without. "
+            f"Received: --optimizer {optimizer}, --loss {loss}. Use `--optimizer adam --loss mse`, or what fits."
+        )
+    if optimizer is not None or loss is not None:
+        model.compile(optimizer=optimizer or model.optimizer, loss=loss or model.loss)

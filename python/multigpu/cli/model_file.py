@@ -1,0 +1,76 @@
+"""The model that a command is about: what it may be, and how it is loaded."""
+
+import argparse
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multigpu.cli.argument_types import MOST_NUMBER, devices, model_path, whole_number
+
+if TYPE_CHECKING:
+    import keras
+
+OUT_OF_REACH = (
+    "Classes and functions of your own are out of reach here: load the model in Python, `multigpu.{command}()`."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, and how it is to be replicated."""
+    parser.add_argument("model", type=model_path, metavar="MODEL", help="a .keras file, or an HDF5 file of any name")
+    parser.add_argument(
+        "--gpus", type=devices, metavar="GPUS", help="how many, or ids or names: 8 or 0,2 or GPU:0,GPU:1; default: all"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=whole_number(1, MOST_NUMBER),
+        default=32,
+        metavar="N",
+        help="rows for all GPUs; default: 32",
+    )
+    parser.add_argument("--optimizer", metavar="NAME", help="one of Keras, in place of the one in the file")
+    parser.add_argument("--no-cpu-merge", action="store_true", help="merge outputs on the first GPU")
+    parser.add_argument("--cpu-relocation", action="store_true", help="keep weights on the CPU")
+    parser.add_argument("--trusted", action="store_true", help="load code that is in the file, such as Lambda layers")
+
+
+def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":
+    """The model in a file.
+
+    Args:
+        arguments: of the command.
+        compiled: whether it is to be as it was compiled.
+
+    Raises:
+        ValueError: the file has no model, or one that cannot be loaded.
+    """
+    import keras
+
+    from multigpu.saving.file_errors import NoReader
+    from multigpu.saving.hdf5_models import load_model_hdf5
+
+    path = arguments.model
+    of_keras = path.suffix == ".keras" or path.is_dir()
+    if of_keras and path.is_file() and not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"Expected a model that Keras has saved. Received: {str(path)!r}, which is no zip archive. It is of "
+            "another kind, or damaged: use another copy."
+        )
+    try:
+        load_model = keras.saving.load_model if of_keras else load_model_hdf5
+        return load_model(path, compile=compiled, safe_mode=not arguments.trusted)
+    except (MemoryError, NoReader):
+        raise  # not of the file
+    except Exception as error:  # Keras has one for each kind of damage
+        raise ValueError(_told(path, error, arguments.command)) from error
+
+
+def _told(path: Path, error: Exception, command: str) -> str:
+    """An error of a file in one line, with what to do on a command line."""
+    text = " ".join(str(error).split()).replace("pass `safe_mode=False`", "add `--trusted`")
+    hint = OUT_OF_REACH.format(command=command) if "custom" in text else ""
+    if not text.startswith("Expected "):  # of Keras
+        cause = text.rsplit("Exception encountered: ", 1)[-1].split(". ")[0].removesuffix(".")
+        hint = "If you trust the file, add `--trusted`." if "safe_mode" in text else hint
+        text = f"Expected a model that can be loaded. Received: {str(path)!r}, of which Keras says: {cause}."
+    return f"{text} {hint}".rstrip()

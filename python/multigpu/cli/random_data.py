@@ -1,0 +1,135 @@
+"""Rows for a model of which there are no data: random inputs that it takes, and targets of the shapes of its losses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.arguments import shown
+from multigpu.private_api.layers import sublayers
+from multigpu.profiling.activation_memory import specs_of
+from multigpu.profiling.measure import MOST_STEPS
+
+OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that take integers
+OF_OTHER_SHAPES = ("ctc", "circle")  # losses whose targets have shapes that outputs do not tell
+RESOLVED_BY_COMPILE = ("crossentropy", "ce")
+IN_PYTHON = "Measure it in Python, with data: `multigpu.measure(parallel, x, y)`."
+
+
+class RandomBatch(keras.utils.PyDataset):
+    """One batch, again and again: it is at hand, and nobody waits for it.
+
+    Attributes:
+        words: what it is.
+    """
+
+    def __init__(self, x: Any, y: Any, words: str) -> None:
+        super().__init__()
+        self._batch = (x,) if y is None else (x, y)
+        self.words = words
+
+    def __len__(self) -> int:
+        return MOST_STEPS + 1
+
+    def __getitem__(self, number: int) -> Any:
+        return self._batch
+
+
+def random_batch(model: keras.Model, rows: int, open_length: int, below: int | None) -> RandomBatch:
+    """A batch that a compiled model takes.
+
+    Args:
+        model: whose inputs and losses it is for.
+        rows: how many.
+        open_length: of axes whose length depends on the data.
+        below: whole numbers are from 1 up to here, since 0 often stands for what is masked; or 0 if this is 1. None
+            takes the rows of the smallest embedding table, or 1 where there is none.
+
+    Raises:
+        ValueError: the model does not tell what it takes, or takes no plain numbers, or a loss whose targets cannot be
+            told.
+    """
+    specs = specs_of(model, rows, open_length)
+    if specs is None:
+        raise ValueError(
+            "Expected a model that tells the shapes of its inputs, to draw random rows. Received: "
+            f"{model.name!r}, which does not. {IN_PYTHON}"
+        )
+    for given in model.inputs:
+        _check_plain(given, model)
+    tables = [layer.input_dim for layer in sublayers(model) if isinstance(layer, keras.layers.Embedding)]
+    limit = below or min(tables, default=1)
+    generator = np.random.default_rng(0)
+    x = keras.tree.map_structure(lambda spec: _draw(spec, limit, generator), specs)
+    words = [f"{rows:,} random rows"]
+    if any(spec.dtype.is_integer for spec in keras.tree.flatten(specs)):
+        words.append(f"whole numbers from {min(1, limit - 1)} to {limit - 1:,}")
+    if any(None in given.shape[1:] for given in model.inputs):
+        words.append(f"axes of open length are {open_length:,} long")
+    return RandomBatch(x, _targets(model, x, generator), ", ".join(words))
+
+
+def _check_plain(given: keras.KerasTensor, model: keras.Model) -> None:
+    kind = "sparse" if given.sparse else "ragged" if given.ragged else given.dtype
+    if kind in ("sparse", "ragged", "string"):
+        raise ValueError(
+            "Expected inputs of plain numbers, to draw random rows. "
+            f"Received: the input {given.name!r} of {model.name!r}, which is {kind}. {IN_PYTHON}"
+        )
+
+
+def _draw(spec: tf.TensorSpec, below: int, generator: np.random.Generator) -> np.ndarray:
+    if spec.dtype.is_integer:
+        return generator.integers(min(1, below - 1), below, spec.shape).astype(spec.dtype.as_numpy_dtype)
+    return generator.random(spec.shape, "float32").astype(spec.dtype.as_numpy_dtype)
+
+
+def _targets(model: keras.Model, x: Any, generator: np.random.Generator) -> Any:
+    """Targets of the shapes that the losses take; None where there is no loss, but one that layers add."""
+    if model.loss is None:
+        return None
+    outputs = model(keras.tree.map_structure(lambda numbers: numbers[:1], x), training=False)
+    rows = len(keras.tree.flatten(x)[0])
+    each = zip(keras.tree.flatten(outputs), _losses_of(model, outputs), strict=True)
+    targets = [_target((rows, *output.shape[1:]), loss, generator) for output, loss in each]
+    return keras.tree.pack_sequence_as(outputs, targets)
+
+
+def _losses_of(model: keras.Model, outputs: Any) -> Sequence[Any]:
+    """The loss of each output."""
+    loss, number = model.loss, len(keras.tree.flatten(outputs))
+    if isinstance(loss, dict):
+        names = (
+            keras.tree.flatten({name: name for name in outputs}) if isinstance(outputs, dict) else model.output_names
+        )
+        loss = [loss.get(name) for name in names]
+    losses = loss if isinstance(loss, list | tuple) else [loss] * number
+    if len(losses) != number or any(isinstance(each, dict | list | tuple) for each in losses):
+        raise ValueError(
+            f"Expected one loss, or one for each of {number} outputs. Received: loss={shown(loss)}. {IN_PYTHON}"
+        )
+    return losses
+
+
+def _target(shape: Sequence[int], loss: Any, generator: np.random.Generator) -> np.ndarray:
+    name = _name_of(loss)
+    if name in OF_CLASSES:
+        return np.zeros(shape[:-1], "int32")
+    return generator.random(shape, "float32")
+
+
+def _name_of(loss: Any) -> str | None:
+    """The name that a loss of Keras has as a function."""
+    if loss is None or loss in RESOLVED_BY_COMPILE:
+        return None
+    known = keras.losses.get(loss)
+    function = getattr(known, "fn", known)
+    name = getattr(function, "__name__", type(function).__name__)
+    if getattr(keras.losses, name, None) is not function or name in OF_OTHER_SHAPES:
+        raise ValueError(
+            "Expected losses of Keras whose targets have the shape of the outputs, or are numbers of classes. "
+            f"Received: {name!r}. {IN_PYTHON}"
+        )
+    return name
