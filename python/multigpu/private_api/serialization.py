@@ -5,12 +5,15 @@ parts, or to be asked what a name in a configuration means.
 """
 
 import contextlib
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 from keras.src import api_export
 from keras.src.legacy.saving import saving_options, saving_utils
+from keras.src.ops import image, linalg, math, nn, numpy
 from keras.src.saving import object_registration, serialization_lib
 from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable  # layers, models, losses, optimizers, ...
 from keras.src.saving.serialization_lib import SafeModeScope as SafeModeScope
@@ -20,6 +23,17 @@ def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str
     """The model of a configuration in the format of HDF5 files."""
     with saving_options.keras_option_scope(use_legacy_config=True):
         return saving_utils.model_from_config(config, custom_objects=custom_objects)
+
+
+@functools.cache
+def operations() -> dict[str, type[keras.Operation]]:
+    """What a functional model calls beside layers, by name: the classes behind the functions of `keras.ops`.
+
+    Those that call functions, such as `keras.ops.map`, are left out.
+    """
+    modules = (image, linalg, math, nn, numpy)
+    members = [member for module in modules for member in inspect.getmembers(module, inspect.isclass)]
+    return {name: kind for name, kind in members if issubclass(kind, keras.Operation) and kind is not keras.Operation}
 
 
 def symbol(name: str) -> Any:

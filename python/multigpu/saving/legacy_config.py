@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.serialization import model_from_config_of_keras2
+from multigpu.private_api.serialization import model_from_config_of_keras2, operations
 from multigpu.saving.allowed_objects import callers_objects
 
+OPERATION = "operation>"  # before the name of one, which may be that of a layer as well
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
 
 
@@ -26,12 +27,15 @@ def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -
     limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
     with limited:
         decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
-        return model_from_config_of_keras2(decoded, callers_objects(None))
+        named = {f"{OPERATION}{name}": kind for name, kind in operations().items()}
+        return model_from_config_of_keras2(decoded, {**named, **callers_objects(None)})
 
 
 def _decoded(value: Mapping[str, Any]) -> Any:
     """What JSON has no word for, as Keras wrote it."""
     match value.get("class_name"):
+        case name if _is_operation(value):
+            return {**value, "class_name": f"{OPERATION}{name}"}
         case "__tuple__":
             return tuple(value["items"])
         case "TensorShape":
@@ -43,6 +47,17 @@ def _decoded(value: Mapping[str, Any]) -> Any:
         case "TypeSpec" | "CompositeTensor":
             raise ValueError("it holds types of TensorFlow, which no layer of Keras 3 has.")
     return value
+
+
+def _is_operation(called: Mapping[str, Any]) -> bool:
+    """Whether a functional model called an operation, as it does for the mask of an Embedding, and not a layer.
+
+    Some have the name of a layer, such as Add. But any layer says whether it is trainable.
+    """
+    config, name = called.get("config"), called.get("class_name")
+    if "inbound_nodes" not in called or not isinstance(config, dict) or not isinstance(name, str):
+        return False
+    return name in operations() and "trainable" not in config and name not in callers_objects(None)
 
 
 def with_input_layers(config: Any) -> Any:
