@@ -6,7 +6,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import FunctionType
 
@@ -21,7 +20,6 @@ TREES = {path.name: ast.parse(path.read_text()) for path in ROOM.glob("*.py") if
 NOT_OF_KERAS = {"_getframe", "_multigpu_gradients"}  # of Python, and of this package
 PAIRS = [(owner, name) for owner, names in required.ATTRIBUTES.items() for name in names]
 WRITTEN = [(owner, name) for owner, names in required.NAMES_IN_CODE.items() for name in names]
-PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 
 
 def remove(monkeypatch, owner, name):
@@ -197,10 +195,3 @@ def test_the_table_has_every_private_name_of_the_room(file):
 def test_the_table_has_no_other_name():
     texts = "".join(ast.unparse(tree) for tree in TREES.values())
     assert [name for _, name in [*PAIRS, *WRITTEN] if not re.search(rf"\b{name}\b", texts)] == []
-
-
-def test_the_lowest_versions_tested_are_those_that_are_asked_for():
-    asked = dict(re.fullmatch(r"(\w+)>=([\d.]+)", each).groups() for each in PYPROJECT["project"]["dependencies"])
-    for name, (lowest, newest) in required.TESTED.items():
-        assert f"{lowest}.".startswith(f"{asked[name]}.")
-        assert [*map(int, lowest.split("."))] <= [*map(int, newest.split("."))]
