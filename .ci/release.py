@@ -71,8 +71,7 @@ def exported(folder: Path) -> Path:
     folder.mkdir()
     archive = folder.with_suffix(".tar")
     run("git", "archive", f"--output={archive}", "HEAD", cwd=ROOT)
-    with tarfile.open(archive) as files:
-        files.extractall(folder, filter="tar")
+    run("tar", "--extract", f"--file={archive}", f"--directory={folder}")
     return folder
 
 
