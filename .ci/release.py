@@ -128,7 +128,7 @@ def train_with(package: Path) -> None:
         run(python, "-m", "pip", "install", "--quiet", package, cwd=folder, env=environment)
         shutil.copy(ROOT / ".ci" / "train_installed.py", folder)
         print(run(python, "-I", "train_installed.py", cwd=folder, env=environment).splitlines()[-1])
-        print(run(python, "-I", "-m", "multigpu", "devices", cwd=folder, env=environment).splitlines()[-1])
+        run(python, "-I", "-m", "multigpu", "devices", cwd=folder, env=environment)
 
 
 def as_new_user(folder: Path) -> dict[str, str]:
