@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 PLOTS_READY := $(VENV)/.plots-ready
 DOCS_READY := $(VENV)/.docs-ready
 RPY2_READY := $(VENV)/.rpy2-ready
+RELEASE_READY := $(VENV)/release/.ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs demo bench soak mutants gpu-check null-gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-versions release demo bench soak mutants gpu-check null-gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: $(READY)
@@ -81,6 +82,15 @@ test-keras3: $(READY)
 	R_LIBS=$(CURDIR)/$(VENV)/r-keras3:$(KERAS3_LIB) TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 Rscript -e \
 	  'testthat::test_dir("tests/keras3", reporter = "summary")'
 
+# the lowest and the newest versions of what the package needs; NAMES=lowest is one of the environments
+NAMES ?=
+test-versions:
+	$(PYTHON) .ci/test_versions.py $(NAMES)
+
+# wheel, sdist and R tarball of the last commit, in dist/: built, checked, installed anew and trained with
+release: $(READY) $(RELEASE_READY) r-packages
+	$(VENV)/release/bin/python .ci/release.py
+
 demo: $(READY) r-library
 	$(BIN)/python examples/demo.py
 	R_LIBS=$(R_LIB) Rscript examples/demo.R
@@ -129,6 +139,13 @@ $(DOCS_READY): $(READY)
 RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import requirements as r; print(r.rpy2_for(r.version_of_r()))')
 $(RPY2_READY): $(READY) | r-packages
 	RPY2_CFFI_MODE=ABI $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[r]' "$(RPY2)" 'numpy<2'
+	touch $@
+
+# tools alone, without the package
+$(RELEASE_READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)/release
+	$(VENV)/release/bin/pip install --quiet --disable-pip-version-check $$($(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
 	touch $@
 
 clean:

@@ -87,5 +87,6 @@ r_words <- rbind(
   r_word(sprintf("(?<=[ (])\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
   r_word("(?<=[ (])\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
   r_word("\\blen\\(", "length("),
+  r_word("`pip install '(\\S+)' '(\\S+)'`", "`reticulate::py_install(c(\"\\1\", \"\\2\"))`"),
   r_word("\\{'?(\\w+)'?: (\\w+)\\}", "list(\\1 = \\2)")
 )

@@ -87,7 +87,7 @@ multigpu_sitrep <- function() {
   ))
   cat("multigpu ", as.character(utils::packageVersion("multigpu")), "\n\n", sep = "")
   cat(requirement_lines(report), sep = "\n")
-  cat("\n", python_in_use(), "\n", gpu_line(report), "\n", sep = "")
+  cat("\n", python_in_use(), "\n", refusal(report), gpu_line(report), "\n", sep = "")
   invisible(report)
 }
 
@@ -126,6 +126,19 @@ requirement_lines <- function(report) {
   found <- ifelse(is.na(report$found), "none", report$found)
   remedy <- ifelse(is.na(report$cure), "", paste0("needs ", report$needed, ": ", report$cure))
   sub(" +$", "", paste0(format(report$piece), "  ", format(found), "  ", remedy))
+}
+
+# What speaks against versions that are recent enough: they may lack what the Python package uses.
+refusal <- function(report) {
+  if (all(is.na(report$cure))) {
+    tryCatch(
+      {
+        core()
+        NULL
+      },
+      error = function(e) paste0(conditionMessage(e), "\n")
+    )
+  }
 }
 
 # Does not initialize TensorFlow's devices, so that `simulate_gpus()` can still be called.

@@ -78,7 +78,7 @@ core <- function() {
   if (is.null(loaded$core)) {
     check_python(found_versions())
     reticulate::import_from_path("multigpu.r_start", python_folder())$keep_temporary_files_in(tempdir())
-    loaded$core <- reticulate::import_from_path("multigpu.r_interface", python_folder())
+    loaded$core <- clean_errors(reticulate::import_from_path("multigpu.r_interface", python_folder()))
   }
   loaded$core
 }

@@ -39,7 +39,7 @@ def trained(steps_before, measured):
     assert template.jit_compile is False
     metrics = parallel.train_on_batch(X[8:16], Y[8:16], return_dict=True)  # which goes on from the steps before
     history = parallel.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-    values = [np.array(v) for v in [*template.variables, *parallel.optimizer.variables, *parallel.metrics_variables]]
+    values = [v.numpy() for v in [*template.variables, *parallel.optimizer.variables, *parallel.metrics_variables]]
     return values, {**metrics, **history.history}
 
 

@@ -24,7 +24,7 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.
 PACKAGE = ROOT / "python" / "multigpu"
 PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 FOLDERS = {name: ROOT if name == "README.md" else ROOT / "docs" for name in PAGES}
-FOLDERS.update(dict.fromkeys(("CONTRIBUTING.md", "SECURITY.md", "NEWS.md"), ROOT))
+FOLDERS.update(dict.fromkeys(("CONTRIBUTING.md", "SECURITY.md", "NEWS.md", "THIRD-PARTY.md"), ROOT))
 TEXTS = {name: (folder / name).read_text() for name, folder in FOLDERS.items()}
 EVERYTHING = "\n".join(PAGES.values())
 

@@ -96,8 +96,3 @@ def test_both_sides_of_a_diff_train_the_same_weights(language, tmp_path):
         assert any(folder.glob("model.*"))
         weights.append(np.load(folder / "weights.npy"))
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9, atol=1e-12)  # doubles, summed in another order
-
-
-def test_the_news_begin_with_the_version():
-    news = (ROOT / "NEWS.md").read_text()
-    assert news.startswith(f"# multigpu {multigpu.__version__}\n")

@@ -61,7 +61,7 @@ def read_all(names, answers):
                 parallel.load_weights(name)
                 found = template
             variables = list(found.weights) + (list(found.optimizer.variables) if name != "w.h5" else [])
-            values = sorted({{float(value) for variable in variables for value in np.unique(np.array(variable))}})
+            values = sorted({{float(value) for variable in variables for value in np.unique(variable.numpy())}})
             answers.write(json.dumps(values) + "\\n")
         except Exception as error:
             answers.write(json.dumps(repr(error)) + "\\n")

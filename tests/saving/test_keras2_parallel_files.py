@@ -168,7 +168,7 @@ def test_a_model_with_lambdas_of_its_own_is_not_taken_for_a_parallel_one(tmp_pat
     path = tmp_path / "model.h5"
     saved.save_weights(tmp_path / "w.weights.h5")
     with h5py.File(path, "w") as file:
-        values = [np.array(weight) for weight in saved.weights]
+        values = [weight.numpy() for weight in saved.weights]
         names = [f"dense_{layer}/{part}:0" for layer in (1, 2) for part in ("kernel", "bias")]
         write_listed(
             file,
@@ -215,7 +215,7 @@ def test_the_optimizer_of_keras_2_10_and_before_is_put_in_order(tmp_path):
     model = load_model_hdf5(tmp_path / "old.h5")
     assert (model.optimizer.iterations, model.optimizer.beta_1) == (7, 0.8)
     assert float(model.optimizer.learning_rate) == 0.5
-    slots = [np.array(variable) for variable in model.optimizer.variables][2:]
+    slots = [variable.numpy() for variable in model.optimizer.variables][2:]
     assert [slot.flat[0] for slot in slots] == [0, 10, 1, 11, 2, 12, 3, 13]
     evaluated = model.evaluate(np.ones((2, 10)), np.ones((2, 1)), verbose=0, return_dict=True)
     assert evaluated.keys() == {"loss", "mean_absolute_error"}

@@ -52,7 +52,7 @@ def wrapped(template: keras.Model, names: Sequence[str], num_inputs: int = 1, gp
         num_inputs: of the template.
         gpus: devices of the old parallel model.
     """
-    values = [np.array(weight) for weight in [*template.trainable_weights, *template.non_trainable_weights]]
+    values = [weight.numpy() for weight in [*template.trainable_weights, *template.non_trainable_weights]]
     lambdas = ["lambda", *(f"lambda_{index}" for index in range(1, num_inputs * gpus))]
     return {
         **{f"input_{index + 1}": [] for index in range(num_inputs)},

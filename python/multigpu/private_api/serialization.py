@@ -13,10 +13,12 @@ from typing import Any
 import keras
 from keras.src import api_export
 from keras.src.legacy.saving import saving_options, saving_utils
-from keras.src.ops import image, linalg, math, nn, numpy
+from keras.src.ops import core, image, linalg, math, nn, numpy
 from keras.src.saving import object_registration, serialization_lib
 from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable  # layers, models, losses, optimizers, ...
 from keras.src.saving.serialization_lib import SafeModeScope as SafeModeScope
+
+CALLS_FUNCTIONS = {"AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch", "VectorizedMap", "WhileLoop"}
 
 
 def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str, Any]) -> keras.Model:
@@ -29,11 +31,15 @@ def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str
 def operations() -> dict[str, type[keras.Operation]]:
     """What a functional model calls beside layers, by name: the classes behind the functions of `keras.ops`.
 
-    Those that call functions, such as `keras.ops.map`, are left out.
+    Those that call functions, such as `keras.ops.map`, are left out: no file has functions.
     """
-    modules = (image, linalg, math, nn, numpy)
+    modules = (core, image, linalg, math, nn, numpy)
     members = [member for module in modules for member in inspect.getmembers(module, inspect.isclass)]
-    return {name: kind for name, kind in members if issubclass(kind, keras.Operation) and kind is not keras.Operation}
+    return {
+        name: kind
+        for name, kind in members
+        if issubclass(kind, keras.Operation) and kind is not keras.Operation and name not in CALLS_FUNCTIONS
+    }
 
 
 def symbol(name: str) -> Any:

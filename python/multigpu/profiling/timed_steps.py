@@ -90,7 +90,7 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     models = (parallel, parallel.template)
     of_metrics = [variable for model in models for variable in model.metrics_variables]
     values = [
-        (v, np.array(backing_variable(v))) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
+        (v, backing_variable(v).numpy()) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
     ]
     try:
         yield

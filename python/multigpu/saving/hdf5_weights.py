@@ -118,5 +118,5 @@ def _write_weights(group: h5py.Group, weights: list[keras.Variable]) -> None:
             name == weight.path or name.startswith(f"{weight.path}_") for name in names
         )  # parts of one layer may have layers of one name
         names.append(f"{weight.path}_{taken}" if taken else weight.path)
-        group.create_dataset(names[-1], data=np.array(weight))
+        group.create_dataset(names[-1], data=np.asarray(weight))
     list_names(group, "weight_names", names)

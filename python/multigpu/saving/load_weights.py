@@ -9,7 +9,6 @@ from typing import Any
 
 import h5py
 import keras
-import numpy as np
 
 from multigpu.saving.atomic_write import expanded
 from multigpu.saving.file_errors import naming, refused
@@ -77,7 +76,7 @@ def unchanged_on_error(model: keras.Model) -> Iterator[None]:
     """Gives all variables of a model and its optimizer their values back if anything fails meanwhile."""
     optimizer = model.optimizer if model.compiled else None
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
-    before = [np.array(variable) for variable in variables]
+    before = [variable.numpy() for variable in variables]
     try:
         yield
     except BaseException:
