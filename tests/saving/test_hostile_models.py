@@ -214,6 +214,37 @@ def own_activation(x):
     return keras.ops.tanh(x)
 
 
+def with_operations():
+    """A mask, operations with the names of layers beside these layers, in a model within the model as well."""
+    ids, x = keras.Input((5,), dtype="int32"), keras.Input((4, 3))
+    h = layers.LSTM(3)(layers.Embedding(9, 4, mask_zero=True)(ids))
+    added = layers.Add()([x, layers.Multiply()([x, x])]) + 1
+    inner = keras.Model(x, keras.ops.transpose(added, (0, 2, 1))[:, 1:] * 2)
+    y = keras.ops.reshape(inner(keras.ops.relu(x)), (-1, 8))
+    y = keras.ops.concatenate([y, h, keras.ops.mean(y, axis=-1, keepdims=True)], axis=-1)
+    return keras.Model([ids, x], keras.ops.split(keras.ops.cast(y > 0.1, "float32") * layers.Dense(12)(y), 2, axis=-1))
+
+
+@pytest.mark.parametrize("safe_mode", [True, False])
+def test_models_that_call_operations_load(forked, tmp_path, safe_mode):
+    model, rng = with_operations(), np.random.default_rng(0)
+    save_model_hdf5(model, tmp_path / "m.h5")
+    again = load_model_hdf5(tmp_path / "m.h5", safe_mode=safe_mode)
+    x = [rng.integers(0, 9, (4, 5)), rng.normal(size=(4, 4, 3)).astype("float32")]
+    for one, other in zip(model(x), again(x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_operation_that_calls_functions_does_not_load(forked, tmp_path):
+    x = keras.Input((3,))
+    model = keras.Model(x, keras.ops.square(x))
+    model.compile(loss="mse")
+    save_model_hdf5(model, tmp_path / "m.h5")
+    spoil(tmp_path / "m.h5", lambda config, _: config["config"]["layers"][1].update(class_name="Map"))
+    with pytest.raises(ValueError, match="Unknown layer: 'Map'"):
+        load_model_hdf5(tmp_path / "m.h5")
+
+
 def test_good_models_with_parts_of_all_kinds_load(forked, tmp_path):
     model, objects = many_parts(), {"own_loss": own_loss, "own_activation": own_activation}
     model.optimizer.build(model.trainable_variables)

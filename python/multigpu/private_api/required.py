@@ -26,6 +26,7 @@ ATTRIBUTES = {
     OF_KERAS + "legacy.saving.saving_options": ("keras_option_scope",),
     OF_KERAS + "legacy.saving.saving_utils": ("model_from_config",),
     OF_KERAS + "losses.loss": ("apply_mask",),
+    OF_KERAS + "ops": ("core", "image", "linalg", "math", "nn", "numpy"),
     OF_KERAS + "saving.keras_saveable": ("KerasSaveable",),
     OF_KERAS + "saving.object_registration": ("get_registered_object", "global_state"),
     OF_KERAS + "saving.object_registration:global_state": ("get_global_attribute",),
@@ -44,6 +45,7 @@ ATTRIBUTES = {
         "configure_collective_ops",
         "enable_collective_ops",
     ),
+    "tensorflow:Graph": ("_get_function",),
     OF_TENSORFLOW + "framework.ops": ("gradient_registry",),
     OF_TENSORFLOW + "framework.ops:gradient_registry": ("_registry",),
 }
