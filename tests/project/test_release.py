@@ -137,7 +137,7 @@ def third_party():
 def needed_by_users():
     extras = PROJECT["optional-dependencies"]
     python = [*PROJECT["dependencies"], *(each for extra in ("cuda", "demo", "plots", "r") for each in extras[extra])]
-    assert set(extras) - {"cuda", "demo", "plots", "r"} == {"bench", "dev", "release"}  # of developers
+    assert set(extras) - {"cuda", "demo", "plots", "r"} == {"bench", "dev", "docs", "release"}  # of developers
     r = f"{DESCRIPTION['Imports']}, {DESCRIPTION['Suggests']}".split(", ")
     to_develop = {"knitr", "rmarkdown", "testthat"}  # vignette and tests
     parts_of_r = {"graphics", "stats", "utils"}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-OF_NO_ROOM = {"exactness", "project", "gpu", "testthat"}  # of the whole package, of this repository, of R
+# of the whole package, of this repository, of its site, of R
+OF_NO_ROOM = {"exactness", "project", "gpu", "site", "testthat"}
 SHARED = {"support", "fixtures"}
 ROOMS = {file.parent.name for file in (ROOT / "python" / "multigpu").glob("*/__init__.py")}
 
