@@ -122,7 +122,7 @@ null-gpu-check: $(READY)
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml
-	$(PYTHON) -m venv $(VENV) || ./.ci/install-venv $(PYTHON)
+	$(BIN)/python -c 'import pip, subprocess' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || ./.ci/install-venv $(PYTHON)
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' 'numpy<2'
 	touch $@
