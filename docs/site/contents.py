@@ -17,13 +17,8 @@ CONTENTS = {
     ],
     "R": ["/docs/r", "/docs/r-in-python"],
     "Migrate": ["/docs/migrate-from-keras2", "/docs/migrate-from-mirrored-strategy", "/docs/what-others-do"],
-    "Reference": [
-        "/docs/api",
-        "/docs/reference/r/index",
-        "/docs/command-line",
-        "/bench/results/RESULTS",
-        "Changes </NEWS>",
-    ],
+    "Reference": ["/docs/api", "/docs/reference/r/index", "/docs/command-line"],
+    "More": ["/bench/results/RESULTS", "Changes </NEWS>", "/LICENSE", "/THIRD-PARTY"],
     "Develop": ["/docs/architecture", "/CONTRIBUTING", "/SECURITY"],
 }
 LIST = "\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
