@@ -15,6 +15,7 @@ CONTENTS = {
         "/docs/multi-worker",
         "/docs/multi-worker-performance",
     ],
+    "Examples": ["/examples/README"],
     "R": ["/docs/r", "/docs/r-in-python"],
     "Migrate": ["/docs/migrate-from-keras2", "/docs/migrate-from-mirrored-strategy", "/docs/what-others-do"],
     "Reference": ["/docs/api", "/docs/reference/r/index", "/docs/command-line"],

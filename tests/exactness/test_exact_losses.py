@@ -3,7 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from equality import COUNTS, assert_same_training, dense_model, mean_squared, random_ids, random_rows
+import tensorflow as tf
+from equality import COUNTS, FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows
+
+from multigpu import multi_gpu_model
 
 ROWS = 18  # with batches of 8: two steps on uneven slices, and one of 2 rows, less than there are devices
 layers = keras.layers
@@ -74,6 +77,57 @@ def test_loss_of_a_masked_output(gpus):
     x = random_rows(ROWS, 4, 2)
     x[random_ids(ROWS, 4, below=2) == 0] = 0  # about half of the time steps, unevenly over the rows
     assert_same_training(build, x, random_rows(ROWS, 4, 1), compile=with_loss("mse"), gpus=gpus)
+
+
+class OwnOutput(keras.Model):
+    """Ends in TensorFlow's function rather than in that of Keras."""
+
+    def __init__(self, units, activation):
+        super().__init__()
+        self.dense, self.activation = layers.Dense(units), getattr(tf.nn, activation)
+
+    def call(self, x):
+        return self.activation(self.dense(x))
+
+
+def ending_in(activation, units, own):
+    if own:
+        model = OwnOutput(units, activation)
+        model(np.zeros((1, 3)))
+        return model
+    return keras.Sequential([keras.Input((3,)), layers.Dense(units, activation=activation)])
+
+
+SURE = [("softmax", 2, "sparse_categorical_crossentropy"), ("sigmoid", 1, "binary_crossentropy")]
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("own", [False, True], ids=["of Keras", "own"])
+@pytest.mark.parametrize(("activation", "units", "loss"), SURE)
+def test_crossentropy_of_probabilities_that_round_to_0_or_1(activation, units, loss, own, run_eagerly):
+    """Keras takes it of the logits, which are not rounded; of the probabilities, their gradient would be 0."""
+
+    def compile():
+        optimizer = keras.optimizers.SGD(0.1)
+        return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [loss], "run_eagerly": run_eagerly}
+
+    x = 60 * random_rows(ROWS, 3)
+    assert_same_training(lambda: ending_in(activation, units, own), x, random_ids(ROWS, 1, below=2), compile=compile)
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+def test_a_loop_takes_the_crossentropy_of_the_logits_of_masked_probabilities(as_function):
+    model = keras.Sequential([keras.Input((4, 2)), layers.Masking(), layers.Dense(2, activation="softmax")])
+    x, y = 60 * random_rows(8, 4, 2), random_ids(8, 4, below=2)
+    x[random_ids(8, 4, below=2) == 0] = 0
+    loss = keras.losses.SparseCategoricalCrossentropy()
+    parallel = multi_gpu_model(model, gpus=3)
+    of_parallel, of_template = (
+        (tf.function(each) if as_function else each)()
+        for each in (lambda: loss(y, parallel(x)), lambda: loss(y, model(x)))
+    )
+    assert float(of_template) > 1.2 * float(loss(y, tf.identity(model(x))))  # what clipping makes of it, without a mask
+    np.testing.assert_allclose(of_parallel, of_template, **FLOAT32)
 
 
 # Losses of layers and weights -----------------------------------------------------------------------------------------

@@ -128,6 +128,14 @@ def root_of_the_mean(y, predicted):
     return ops.sqrt(ops.mean(ops.square(y - predicted)))
 
 
+def certain() -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, activation="sigmoid")])
+
+
+def mean_crossentropy(y, predicted):
+    return ops.mean(ops.binary_crossentropy(ops.cast(y, "float32"), predicted))
+
+
 def error_of_the_first_row(y, predicted):
     return ops.mean(ops.square(ops.take(y, [0], axis=0) - ops.take(predicted, [0], axis=0)))
 
@@ -194,6 +202,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         added_losses.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)
     ),
     "functions that give one number": training(compile=compiled(lambda: root_of_the_mean, metrics=[largest_error])),
+    "functions that give one number, of logits": training(certain, 60 * X, Y > 0, compiled(lambda: mean_crossentropy)),
     "functions that take one row": training(compile=compiled(lambda: error_of_the_first_row)),
     "a mean of some values, weighted": training(compile=compiled(lambda: error_above), sample_weight=WEIGHTS),
     "verbs of the class's own": training(Scaled, validation_split=0.3),

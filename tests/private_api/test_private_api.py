@@ -20,6 +20,7 @@ from multigpu.private_api import datasets, functional, hooks, losses, runtime, s
 from multigpu.private_api import layers as of_layers
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.private_api.graphs import body_of
+from multigpu.private_api.logits import logits_found, logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.private_api.variables import backing_variable, is_seed, replace_backing_variable
 
@@ -126,6 +127,33 @@ def test_masks_ride_on_tensors():
     assert mask_of(layers.Masking()(np.zeros((2, 3, 1)))).shape == (2, 3)
     pooled = layers.GlobalAveragePooling1D()(with_mask(tf.constant([[[1.0], [5.0]]]), tf.constant([[True, False]])))
     np.testing.assert_array_equal(pooled, [[1.0]])
+
+
+def test_logits_ride_on_probabilities():
+    logits = tf.constant([[0.0, 50.0]])
+    assert logits_of(keras.activations.softmax(logits)) is logits
+    assert logits_of(keras.ops.sigmoid(logits)) is logits
+    found, attach = logits_found(keras.activations.softmax(logits))
+    assert (found is logits, attach is with_logits) == (True, True)
+    crossentropy = keras.losses.sparse_categorical_crossentropy(
+        tf.constant([0]), with_logits(tf.constant([[0.0, 1.0]]), logits)
+    )
+    np.testing.assert_allclose(crossentropy, [50.0])
+
+
+def test_logits_are_found_behind_an_op():
+    @tf.function
+    def crossentropies(logits):
+        found, attach = logits_found(tf.nn.softmax(logits))
+        assert found is logits
+        assert logits_found(logits) is None
+        return [
+            keras.losses.sparse_categorical_crossentropy(tf.constant([0]), x)
+            for x in (tf.nn.softmax(logits), attach(0, logits))
+        ]
+
+    np.testing.assert_allclose(crossentropies(tf.constant([[0.0, 50.0]])), [[50.0], [50.0]])
+    assert logits_found(tf.nn.softmax(tf.constant([[0.0, 50.0]]))) is None  # where there are no ops
 
 
 def test_sublayers_are_found_in_wrappers():

@@ -25,7 +25,8 @@ PACKAGE = ROOT / "python" / "multigpu"
 PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 FOLDERS = {name: ROOT if name == "README.md" else ROOT / "docs" for name in PAGES}
 FOLDERS.update(dict.fromkeys(("CONTRIBUTING.md", "SECURITY.md", "NEWS.md", "THIRD-PARTY.md"), ROOT))
-TEXTS = {name: (folder / name).read_text() for name, folder in FOLDERS.items()}
+FOLDERS["examples/README.md"] = ROOT / "examples"
+TEXTS = {name: (folder / Path(name).name).read_text() for name, folder in FOLDERS.items()}
 EVERYTHING = "\n".join(PAGES.values())
 
 
@@ -213,7 +214,7 @@ def slug(heading: str) -> str:
 @pytest.mark.parametrize("name", TEXTS)
 def test_links_lead_somewhere(name):
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", TEXTS[name]):
-        path = FOLDERS[name] / (target or name)
+        path = FOLDERS[name] / (target or Path(name).name)
         assert path.exists(), target
         if anchor:
             assert anchor in map(slug, re.findall(r"^#+ (.*)", path.read_text(), flags=re.MULTILINE))

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.parallel.trial_trace import check_by_trace
 from multigpu.private_api.layers import sublayers, wants_jit
+from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
@@ -44,7 +45,7 @@ class DataParallelCall:
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
-        self._as_function = tf.function(self._call_with_masks, autograph=False, reduce_retracing=True)
+        self._as_function = tf.function(self._call_as_function, autograph=False, reduce_retracing=True)
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Merged:
         """Outputs and added losses for one batch."""
@@ -54,8 +55,9 @@ class DataParallelCall:
             return self._spread(CallArguments(args, kwargs), eager=True)
         masks = [mask_of(leaf) for leaf in keras.tree.flatten((args, kwargs))]
         with self.layer_named():
-            outputs, output_masks, losses = self._as_function(args, kwargs, masks, self._fingerprint())
-        return Merged(_with_masks(outputs, output_masks), losses, self.types)
+            outputs, output_masks, logits, losses = self._as_function(args, kwargs, masks, self._fingerprint())
+        outputs = _riding(with_logits, _riding(with_mask, outputs, output_masks), logits)
+        return Merged(outputs, losses, self.types)
 
     @contextlib.contextmanager
     def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
@@ -67,12 +69,13 @@ class DataParallelCall:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 
-    def _call_with_masks(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
+    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
         """A call from outside of any function, traced as one, so that its replicas run at the same time."""
         del fingerprint  # part of the key under which TensorFlow keeps the trace
-        args, kwargs = _with_masks((args, kwargs), masks)
+        args, kwargs = _riding(with_mask, (args, kwargs), masks)
         merged = self._spread(CallArguments(args, kwargs), eager=False)
-        return merged.outputs, [mask_of(x) for x in keras.tree.flatten(merged.outputs)], merged.losses
+        flat = keras.tree.flatten(merged.outputs)
+        return merged.outputs, [mask_of(x) for x in flat], [logits_of(x) for x in flat], merged.losses
 
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
@@ -115,7 +118,7 @@ class DataParallelCall:
         return (wants_jit(template), *frozen, *variables)
 
 
-def _with_masks(structure: Any, masks: list[tf.Tensor | None]) -> Any:
+def _riding(attach: Callable[..., Any], structure: Any, riders: list[tf.Tensor | None]) -> Any:
+    """The structure, with what an attribute of its tensors says, which is lost on the way into or out of a function."""
     leaves = keras.tree.flatten(structure)
-    masked = [with_mask(leaf, mask) for leaf, mask in zip(leaves, masks, strict=True)]
-    return keras.tree.pack_sequence_as(structure, masked)
+    return keras.tree.pack_sequence_as(structure, [attach(x, rider) for x, rider in zip(leaves, riders, strict=True)])

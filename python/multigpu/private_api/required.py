@@ -58,6 +58,8 @@ NAMES_IN_CODE = {
     "keras:Sequential": ("_layers",),
     "keras:Variable": ("_value",),
     "keras:random.SeedGenerator": ("seed_generator_state",),
+    OF_KERAS + "activations.activations:sigmoid": ("_keras_logits",),
+    OF_KERAS + "activations.activations:softmax": ("_keras_logits",),
     OF_KERAS + "backend.common.masking:set_keras_mask": ("_keras_mask",),
     OF_KERAS + "saving.object_registration:get_registered_object": ("custom_objects_scope_dict",),
     OF_KERAS + "saving.serialization_lib:SerializableDict": ("config",),
