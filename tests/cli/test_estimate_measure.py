@@ -83,7 +83,8 @@ def test_an_estimate_is_the_table_of_the_function(files, capsys):
 
 
 def test_its_options_are_the_arguments_of_the_function_and_json_has_all_fields(files, capsys):
-    expected = multigpu.estimate(small(), ["CPU:1", "CPU:3"], 10, "sgd", cpu_merge=False, cpu_relocation=True)
+    model = keras.models.load_model(files / "small.keras")
+    expected = multigpu.estimate(model, ["CPU:1", "CPU:3"], 10, "sgd", cpu_merge=False, cpu_relocation=True)
     options = ["--gpus", "1,CPU:3", "--batch-size", 10, "--optimizer", "sgd", "--no-cpu-merge", "--cpu-relocation"]
     status, out = answer(capsys, "estimate", files / "small.keras", *options, "--layers", "--json")
     assert status == 0
