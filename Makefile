@@ -36,7 +36,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages"
 
 r: r-lint r-check
 
@@ -58,9 +58,10 @@ r-library: $(READY) r-packages
 docs: $(DOCS_READY) r-packages
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . $(VENV)/site
 
-# its links, and how it looks and works in Chromium; screenshots are in .venv/site-screenshots
-test-docs: docs
+# the code of pages and examples; the site's links, and how it looks and works in Chromium, with screenshots beside it
+test-docs: docs $(RPY2_READY) r-library
 	./.ci/install-chromium
+	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project
 	$(BIN)/python -m pytest -p no:xdist tests/site
 
 # the pages of the R package, as a site in .venv/r-site

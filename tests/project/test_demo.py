@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.pages
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 

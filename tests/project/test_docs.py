@@ -59,6 +59,7 @@ def run(command: list, folder: Path, **environment: str) -> subprocess.Completed
 # Code runs ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("name", pages_with("python"))
 def test_examples_in_python_run_and_print_what_the_page_shows(name, tmp_path):
     (tmp_path / "page.py").write_text(script(name, "python"))
@@ -85,12 +86,14 @@ def test_what_r_runs_elsewhere_is_all_there_is():
     assert len(blocks("multi-worker.md", "r")) == 1
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("name", [page for page in pages_with("r") if page not in RUN_ELSEWHERE])
 def test_examples_in_r_run(name, tmp_path):
     (tmp_path / "page.R").write_text(R_STAND_INS + script(name, "r"))
     run(["Rscript", "page.R"], tmp_path)
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize(("language", "file"), [("python", "train.py"), ("r", "train.R")])
 def test_the_script_for_several_machines_runs_as_two_workers(language, file, tmp_path):
     (tmp_path / file).write_text(blocks("multi-worker.md", language)[0])

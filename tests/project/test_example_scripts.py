@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from multigpu.cli.launch import free_ports
 
+pytestmark = pytest.mark.pages
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 EXAMPLES = ROOT / "examples"
 PAGE = (EXAMPLES / "README.md").read_text()

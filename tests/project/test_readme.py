@@ -76,6 +76,7 @@ def test_figures_of_speed_are_those_of_the_benchmarks():
     assert f"Two replicas on two cores are {speed_up} times as fast" in table
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("language", ["python", "r"])
 def test_both_sides_of_a_diff_train_the_same_weights(language, tmp_path):
     blocks = re.findall(r"^```diff\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
