@@ -299,6 +299,29 @@ def test_a_part_with_parts_on_devices_is_refused():
         model([keras.Input((5, 3)), keras.Input((5, 3))])
 
 
+def two_operations():
+    """A model without layers, whose operations are in two parts."""
+    x = keras.Input((3,))
+    with multigpu.on_device("CPU:1"):
+        y = keras.ops.square(x)
+    with multigpu.on_device("CPU:2"):
+        return keras.Model(x, keras.ops.exp(y))
+
+
+def test_operations_on_devices_are_refused_as_layers_are():
+    model = two_operations()
+    with pytest.raises(ValueError, match="one in which 'square' is called in `on_device\\(\\)`"):
+        multigpu.multi_gpu_model(model, gpus=2)
+    with multigpu.on_device("CPU:3"), pytest.raises(ValueError, match="one in which 'square' is called"):
+        model(keras.Input((3,)))
+
+
+def test_a_part_with_parts_is_refused_in_a_model_of_ones_own_too():
+    model = two_operations()
+    with multigpu.on_device("CPU:3"), pytest.raises(ValueError, match="one in which 'square' is called"):
+        model(tf.constant(random_rows(4, 3)))
+
+
 def test_a_template_of_ones_own_with_parts_on_devices_is_refused_when_it_is_called():
     parallel = multigpu.multi_gpu_model(halves(multigpu.on_device), gpus=2)
     with pytest.raises(ValueError, match="one in which 'first' is called in `on_device\\(\\)`"):

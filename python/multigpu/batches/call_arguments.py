@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.batches.riders import Riders
 
 PLAIN = (bool, int, float, str, type(None))  # arguments by whose values a call may go
 
@@ -15,14 +15,14 @@ PLAIN = (bool, int, float, str, type(None))  # arguments by whose values a call 
 class CallArguments:
     """The arguments of a call, as a flat list of tensors with rows, and the way back for any slice of them.
 
-    Masks that ride on the inputs are sliced with them. Composite tensors (ragged, sparse) count as one.
+    Masks and logits that ride on the inputs are sliced with them. Composite tensors (ragged, sparse) count as one.
     """
 
     def __init__(self, args: tuple, kwargs: dict[str, Any]):
         self._structure = (args, kwargs)
         self._flat = [_as_tensor(leaf) for leaf in keras.tree.flatten(self._structure)]
         self._with_rows = [position for position, leaf in enumerate(self._flat) if _has_rows(leaf)]
-        self._masked = [position for position in self._with_rows if mask_of(self._flat[position]) is not None]
+        self._riders = Riders(self._inputs)
         self._types = open_types(self.tensors)
         if not self._with_rows:
             raise ValueError(
@@ -32,9 +32,12 @@ class CallArguments:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """Inputs with rows, then the masks that ride on them."""
-        inputs = [self._flat[position] for position in self._with_rows]
-        return inputs + [mask_of(self._flat[position]) for position in self._masked]
+        """Inputs with rows, then what rides on them."""
+        return [*self._inputs, *self._riders.of(self._inputs)]
+
+    @property
+    def _inputs(self) -> list[tf.Tensor]:
+        return [self._flat[position] for position in self._with_rows]
 
     @property
     def training(self) -> bool | None:
@@ -52,7 +55,7 @@ class CallArguments:
         flat = [leaf if isinstance(leaf, PLAIN) else type(leaf).__name__ for leaf in self._flat]
         for position, spec in zip(self._with_rows, self._types, strict=False):
             flat[position] = spec
-        return repr((keras.tree.pack_sequence_as(self._structure, flat), self._masked))
+        return repr((keras.tree.pack_sequence_as(self._structure, flat), self._riders))
 
     def types(self, rows: int) -> list[tf.TypeSpec]:
         """Types of the tensors of a batch like this, with so many rows."""
@@ -67,11 +70,10 @@ class CallArguments:
 
     def rebuild(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
         """Arguments like the original ones, with other tensors (a slice's) in their places."""
-        flat = list(self._flat)
-        for position, tensor in zip(self._with_rows, tensors, strict=False):
+        flat, number = list(self._flat), len(self._with_rows)
+        inputs = self._riders.attached(tensors[:number], tensors[number:])
+        for position, tensor in zip(self._with_rows, inputs, strict=True):
             flat[position] = tensor
-        for position, mask in zip(self._masked, tensors[len(self._with_rows) :], strict=True):
-            flat[position] = with_mask(flat[position], mask)
         return keras.tree.pack_sequence_as(self._structure, flat)
 
 

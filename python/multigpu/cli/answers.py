@@ -32,7 +32,7 @@ def answered(parser: argparse.ArgumentParser) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except Exception as error:
+    except Exception as error:  # a traceback alone would end with status 1
         if not isinstance(error, FORESEEN) and not type(error).__module__.startswith("tensorflow."):
             traceback.print_exc()
         line = " ".join(str(error).split()) or type(error).__name__

@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.batches.riders import riders_of
 from multigpu.cluster.reduction import Step
-from multigpu.private_api.logits import logits_found
 from multigpu.private_api.losses import apply_mask
-from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.private_api.masks import mask_of
 from multigpu.private_api.replaced import replaced
 
 MEANS = ("sum_over_batch_size", "mean")
@@ -104,16 +104,15 @@ def _method(bound: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> list[Any]:
-    """Structures of tensors, with the rows of all workers, masks and logits too."""
+    """Structures of tensors, with the rows of all workers, and of what rides on them."""
 
     def of_all(leaf: Any) -> Any:
         if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
             return leaf
-        mask, whole = mask_of(leaf), all_rows(leaf)
-        if found := logits_found(leaf):
-            logits, attach = found
-            whole = attach(whole, all_rows(logits))
-        return with_mask(whole, None if mask is None else all_rows(mask))
+        whole = all_rows(leaf)
+        for rider, attach in riders_of(leaf):
+            whole = attach(whole, all_rows(rider))
+        return whole
 
     return [keras.tree.map_structure(of_all, structure) for structure in structures]
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -53,11 +53,9 @@ class DataParallelCall:
             return self._spread(CallArguments(args, kwargs), eager=False)
         if run_eagerly or tf.config.functions_run_eagerly():
             return self._spread(CallArguments(args, kwargs), eager=True)
-        masks = [mask_of(leaf) for leaf in keras.tree.flatten((args, kwargs))]
         with self.layer_named():
-            outputs, output_masks, logits, losses = self._as_function(args, kwargs, masks, self._fingerprint())
-        outputs = _riding(with_logits, _riding(with_mask, outputs, output_masks), logits)
-        return Merged(outputs, losses, self.types)
+            outputs, riders, losses = self._as_function(args, kwargs, _riders((args, kwargs)), self._fingerprint())
+        return Merged(_with_riders(outputs, riders), losses, self.types)
 
     @contextlib.contextmanager
     def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
@@ -69,13 +67,12 @@ class DataParallelCall:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 
-    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], masks: list, fingerprint: tuple) -> tuple:
+    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], riders: list, fingerprint: tuple) -> tuple:
         """A call from outside of any function, traced as one, so that its replicas run at the same time."""
         del fingerprint  # part of the key under which TensorFlow keeps the trace
-        args, kwargs = _riding(with_mask, (args, kwargs), masks)
+        args, kwargs = _with_riders((args, kwargs), riders)
         merged = self._spread(CallArguments(args, kwargs), eager=False)
-        flat = keras.tree.flatten(merged.outputs)
-        return merged.outputs, [mask_of(x) for x in flat], [logits_of(x) for x in flat], merged.losses
+        return merged.outputs, _riders(merged.outputs), merged.losses
 
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
@@ -118,7 +115,12 @@ class DataParallelCall:
         return (wants_jit(template), *frozen, *variables)
 
 
-def _riding(attach: Callable[..., Any], structure: Any, riders: list[tf.Tensor | None]) -> Any:
-    """The structure, with what an attribute of its tensors says, which is lost on the way into or out of a function."""
-    leaves = keras.tree.flatten(structure)
-    return keras.tree.pack_sequence_as(structure, [attach(x, rider) for x, rider in zip(leaves, riders, strict=True)])
+def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
+    """What attributes of its tensors say, which is lost on the way into or out of a function: logits and masks."""
+    return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
+
+
+def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
+    """The inverse."""
+    leaves = zip(keras.tree.flatten(structure), riders, strict=True)
+    return keras.tree.pack_sequence_as(structure, [with_mask(with_logits(x, a), b) for x, (a, b) in leaves])

@@ -14,7 +14,7 @@ from multigpu.parallel.template_checks import check_unplaced, parts_in_parts
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
 from multigpu.replicas.parts import in_parts, part_scope
 from multigpu.replicas.scope import in_replica
-from multigpu.weights.home_parts import called_at
+from multigpu.weights.home_parts import placed_calls
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 
@@ -109,9 +109,9 @@ def _in_place_of(original: Callable, replacement: Callable) -> Callable:
 
 
 def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+    _check_one_place(layer)
     if not is_symbolic((args, kwargs)):
         return _call_now(device, original, layer, args, kwargs)
-    _check_one_place(layer)
     new = not layer.variables
     outputs = original(layer, *args, **kwargs)
     keep_weights(layer, device, new=new)
@@ -121,7 +121,7 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
 
 def _check_one_place(layer: keras.Layer) -> None:
     """Refuses parts in what is to run as a whole. What was built in one scope is a whole, wherever that was."""
-    if len({placement.device for placement in called_at(layer)}) > 1:
+    if len({placement.device for _, placement in placed_calls(layer)}) > 1:
         check_unplaced(layer)
 
 

@@ -7,8 +7,8 @@ from multigpu.parallel.model import ParallelModel
 from multigpu.parallel.overrides import assigned_verbs
 from multigpu.parallel.redirected_template import parallel_of
 from multigpu.parallel.row_checks import check_rows, is_fixed, symbolic
-from multigpu.private_api.functional import run_instead
 from multigpu.private_api.layers import sublayers
+from multigpu.weights.home_parts import placed_calls
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:
@@ -99,9 +99,8 @@ def _check_stateless(model: keras.Model) -> None:
 
 def check_unplaced(model: keras.Layer) -> None:
     """Refuses, with a ValueError, a model in which calls are placed on devices."""
-    for layer in sublayers(model):
-        if run_instead(layer):
-            raise parts_in_parts(layer.name)
+    for name, _ in placed_calls(model):
+        raise parts_in_parts(name)
 
 
 def parts_in_parts(name: str) -> ValueError:

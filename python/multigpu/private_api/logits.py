@@ -4,11 +4,11 @@ They ride on the probabilities as an attribute, or else are found behind the op;
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-OPS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}  # behind which Keras looks where there is no attribute
-Attach = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Attach = Callable[[Any, tf.Tensor], tf.Tensor]
 
 
 def logits_of(x: object) -> tf.Tensor | None:
@@ -23,9 +23,22 @@ def with_logits(x: tf.Tensor, logits: tf.Tensor | None) -> tf.Tensor:
     return x
 
 
+def with_softmax(_: object, logits: tf.Tensor) -> tf.Tensor:
+    """The probabilities of which Keras finds these logits behind the op."""
+    return tf.nn.softmax(logits)
+
+
+def with_sigmoid(_: object, logits: tf.Tensor) -> tf.Tensor:
+    """Likewise."""
+    return tf.nn.sigmoid(logits)
+
+
+OPS = {"Softmax": with_softmax, "Sigmoid": with_sigmoid}  # behind which Keras looks where there is no attribute
+
+
 def logits_found(x: object) -> tuple[tf.Tensor, Attach] | None:
     """The logits by which Keras would take a crossentropy of `x`; and what makes it find those of another tensor."""
     if logits_of(x) is not None:
         return logits_of(x), with_logits
     op = getattr(x, "op", None) if isinstance(x, tf.Tensor) else None  # an eager tensor has none
-    return (op.inputs[0], lambda _, logits: OPS[op.type](logits)) if op is not None and op.type in OPS else None
+    return (op.inputs[0], OPS[op.type]) if op is not None and op.type in OPS else None

@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
+from multigpu.batches.riders import riders_of
 from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
 from multigpu.replicas.parts import scopes_noted
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
@@ -155,7 +155,7 @@ class _Whole:
         self._rows: dict[int, tf.Tensor] = {}
 
     def merged(self, structure: Any) -> Any:
-        """The same structure, of tensors of the global batch with their masks."""
+        """The same structure, of tensors of the global batch with what rides on them."""
         return keras.tree.map_structure(self._one, structure)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
@@ -167,9 +167,10 @@ class _Whole:
     def _one(self, leaf: Any) -> Any:
         if not tf.is_tensor(leaf):
             return leaf
-        mask = mask_of(leaf)
         whole = tf.nest.map_structure(tf.identity, self.rows(self._known[id(leaf)]), expand_composites=True)
-        return with_mask(whole, None if mask is None else self.rows(self._known[id(mask)]))
+        for rider, attach in riders_of(leaf):
+            whole = attach(whole, self.rows(self._known[id(rider)]))
+        return whole
 
 
 def _leaves(call: LayerCall, losses: Collection[int], variables: Collection[int]) -> bool:
@@ -185,5 +186,4 @@ def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
             given += tensors_of(inner.outputs) if inner.stands_alone else []
     for tensor in given:
         yield tensor
-        if mask_of(tensor) is not None:
-            yield mask_of(tensor)
+        yield from (rider for rider, _ in riders_of(tensor))

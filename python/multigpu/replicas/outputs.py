@@ -7,13 +7,12 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import flatten_composites, restore_composites
-from multigpu.private_api.logits import logits_found
-from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.batches.riders import Riders
 from multigpu.weights.gradient_structure import GradientStructure
 
 
 class Result(NamedTuple):
-    """What a run of a replica gives: outputs, logits, masks, tensors of inner layers; added losses; values of state."""
+    """What a run gives: outputs, what rides on them, tensors of inner layers; added losses; values of state."""
 
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
@@ -21,20 +20,16 @@ class Result(NamedTuple):
 
 
 class OutputLayout:
-    """How outputs, masks, logits and losses of the template lie in the flat list that a function can give."""
+    """How outputs, their masks and logits, and losses of the template lie in the flat list that a function can give."""
 
     def __init__(self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, rows: tf.Tensor) -> None:
         """Takes the measure of what the template, and layers inside of it, gave for `rows` rows."""
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
             _check_batch_axis(path, output, rows)
-        masks = [mask_of(output) for _, output in flat]
-        logits = {position: found for position, (_, output) in enumerate(flat) if (found := logits_found(output))}
-        self._structure = keras.tree.map_structure(lambda _: 0, outputs)
-        self._masked = [position for position, mask in enumerate(masks) if mask is not None]
-        self._attach_logits = {position: attach for position, (_, attach) in logits.items()}
-        riding = [*(each for each, _ in logits.values()), *(masks[position] for position in self._masked)]
-        self.with_rows, self._num_inner = [*(output for _, output in flat), *riding, *inner], len(inner)
+        leaves = [output for _, output in flat]
+        self._structure, self._riders = keras.tree.map_structure(lambda _: 0, outputs), Riders(leaves)
+        self.with_rows, self._num_inner = [*leaves, *self._riders.of(leaves), *inner], len(inner)
         self.num_losses = num_losses
 
     @property
@@ -63,12 +58,9 @@ class OutputLayout:
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
         """Merged tensors in the structure of the template's outputs, logits and masks attached."""
-        num_outputs = len(with_rows) - len(self._masked) - len(self._attach_logits) - self._num_inner
-        flat, riding = list(with_rows[:num_outputs]), iter(with_rows[num_outputs:])
-        for position, attach in self._attach_logits.items():
-            flat[position] = attach(flat[position], next(riding))
-        for position in self._masked:
-            flat[position] = with_mask(flat[position], next(riding))
+        end = len(with_rows) - self._num_inner
+        num_outputs = end - len(self._riders)
+        flat = self._riders.attached(with_rows[:num_outputs], with_rows[num_outputs:end])
         return keras.tree.pack_sequence_as(self._structure, flat)
 
     def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

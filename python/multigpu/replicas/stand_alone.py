@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from multigpu.batches.riders import riders_of
 from multigpu.batches.split_merge import count_rows
-from multigpu.private_api.masks import mask_of
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, tensors_of
 
 
@@ -54,9 +54,9 @@ def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
 
 
 def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
-    """The tensors that a call takes and gives, and their masks."""
+    """The tensors that a call takes and gives, and what rides on them."""
     tensors = tensors_of((call.args, call.kwargs, call.outputs))
-    return [*tensors, *(mask for mask in map(mask_of, tensors) if mask is not None)]
+    return [*tensors, *(rider for x in tensors for rider, _ in riders_of(x))]
 
 
 def _is_composite(x: tf.Tensor) -> bool:

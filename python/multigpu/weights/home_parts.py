@@ -23,13 +23,13 @@ class Placement(NamedTuple):
 
 def part_devices(model: keras.Layer) -> tuple[str, ...]:
     """The devices that a model names for its parts, in the order in which it named them first."""
-    placements = [*called_at(model), *(_kept_by(layer) for layer in _layers(model))]
+    placements = [*(placement for _, placement in placed_calls(model)), *(_kept_by(layer) for layer in _layers(model))]
     return tuple(dict.fromkeys(placement.device for placement in sorted(p for p in placements if p)))
 
 
-def called_at(model: keras.Layer) -> list[Placement]:
-    """Where calls inside of a model are placed."""
-    return [call.placement for operation in _operations(model) for call in run_instead(operation)]
+def placed_calls(model: keras.Layer) -> list[tuple[str, Placement]]:
+    """Calls inside of a model that are placed: the names of the layers and operations, and where."""
+    return [(each.name, call.placement) for each in _operations(model) for call in run_instead(each)]
 
 
 def home_devices(model: keras.Layer) -> dict[int, str]:

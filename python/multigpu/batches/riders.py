@@ -1,0 +1,41 @@
+"""What rides on tensors: masks, and the logits of probabilities. Keras looks for both, and any other op loses them."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from multigpu.private_api.logits import Attach, logits_found
+from multigpu.private_api.masks import mask_of, with_mask
+
+
+def riders_of(x: object) -> list[tuple[tf.Tensor, Attach]]:
+    """What rides on a tensor, each with what attaches it to another one. Logits come first: they may make a new one."""
+    logits, mask = logits_found(x), mask_of(x)
+    return [*([] if logits is None else [logits]), *([] if mask is None else [(mask, with_mask)])]
+
+
+class Riders:
+    """What rides on the tensors of a flat list: taken from such a list, and attached to another one.
+
+    It keeps no tensor. Its `repr()` is the same wherever the same rides in the same places.
+    """
+
+    def __init__(self, flat: Sequence[object]) -> None:
+        self._attach = [(place, attach) for place, x in enumerate(flat) for _, attach in riders_of(x)]
+
+    def __len__(self) -> int:
+        return len(self._attach)
+
+    def __repr__(self) -> str:
+        return repr([(place, attach.__name__) for place, attach in self._attach])
+
+    def of(self, flat: Sequence[object]) -> list[tf.Tensor]:
+        """The riders of such a list."""
+        return [rider for x in flat for rider, _ in riders_of(x)]
+
+    def attached(self, flat: Sequence[object], riders: Sequence[tf.Tensor]) -> list:
+        """Another list with these riders: the inverse of `of()`."""
+        ridden = list(flat)
+        for (place, attach), rider in zip(self._attach, riders, strict=True):
+            ridden[place] = attach(ridden[place], rider)
+        return ridden
