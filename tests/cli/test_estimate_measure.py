@@ -305,6 +305,13 @@ def test_it_is_measured_as_the_file_was_compiled_or_as_is_said(files, capsys, me
     )
 
 
+def test_so_many_as_would_be_simulated_are_measured_of_gpus_that_are_there(files, capsys, measured, monkeypatch):
+    monkeypatch.setattr("multigpu.devices.logical.simulate_gpus", lambda n: None)  # as where there are as many
+    answer(capsys, "measure", files / "small.keras", "--simulate", 2)
+    answer(capsys, "measure", files / "small.keras", "--simulate", 4, "--gpus", 3)
+    assert [len(parallel.plan.devices) for parallel, _, _ in measured] == [2, 3]
+
+
 def test_simulating_too_late_and_no_gpus_are_refused(files, capsys, monkeypatch):
     line = refusal(capsys, "measure", files / "small.keras", "--simulate", 2)
     assert line.startswith("Expected `simulate_gpus()` to be called before TensorFlow uses a device")

@@ -64,7 +64,8 @@ def main(arguments: argparse.Namespace) -> int:
         batch = random_batch(model, arguments.batch_size, arguments.length, arguments.below)
         sys.stderr.write(f"multigpu: {batch.words}\n")
         merge, relocation = not arguments.no_cpu_merge, arguments.cpu_relocation
-        parallel = multi_gpu_model(model, arguments.gpus, merge, relocation)
+        gpus = arguments.simulate if arguments.gpus is None else arguments.gpus
+        parallel = multi_gpu_model(model, gpus, merge, relocation)
         measured = measure(parallel, batch, steps=arguments.steps, verbose=sys.stderr.isatty())
         enough = None if arguments.at_least is None else measured.speed_up >= arguments.at_least
     if arguments.json:
