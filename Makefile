@@ -10,6 +10,7 @@ RPY2_READY := $(VENV)/.rpy2-ready
 RELEASE_READY := $(VENV)/release/.ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
+R_LINTED := $(VENV)/.r-linted
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
@@ -40,9 +41,14 @@ pytest: $(RPY2_READY) r-library
 
 r: r-lint r-check
 
-r-lint: r-library
+r-lint: $(R_LINTED)
+
+# anew where a file in R has changed, or is new or gone
+$(R_LINTED): $(wildcard .lintr .ci/*roxygen* .ci/*.R DESCRIPTION NAMESPACE man man/* R R/* tests/testthat tests/testthat/*.R \
+  tests/keras3/*.R bench/*/*.R examples examples/*.R* vignettes/*.Rmd inst inst/* inst/*/*) | r-library
 	./.ci/check-roxygen
 	R_LIBS=$(R_LIB) Rscript .ci/lint-r.R
+	touch $@
 
 r-check: $(READY) r-packages
 	./.ci/check-r $(R_CHECK)
@@ -61,7 +67,9 @@ docs: $(DOCS_READY) r-packages
 # the code of pages and examples; the site's links, and how it looks and works in Chromium, with screenshots beside it
 test-docs: docs $(RPY2_READY) r-library
 	./.ci/install-chromium
-	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project
+	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/keras2 tests/embedded_r
+	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
+	  'testthat::test_file("tests/testthat/test-example.R", package = "multigpu", load_package = "installed")'
 	$(BIN)/python -m pytest -p no:xdist tests/site
 
 # the pages of the R package, as a site in .venv/r-site

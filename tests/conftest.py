@@ -58,5 +58,5 @@ def frozen():
 def fresh_keras():
     """Each test starts with the same seeds and no names taken."""
     assert len(multigpu.available_gpus()) == 8
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)  # once for each file is enough: see above
     keras.utils.set_random_seed(0)

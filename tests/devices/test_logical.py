@@ -1,10 +1,10 @@
 """Devices: which are counted, and how to stand in for GPUs. TensorFlow starts once, hence fresh processes."""
 
 import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+from forked_python import python
 
 from multigpu import available_gpus, simulate_gpus
 from multigpu.devices.logical import present_device, short_name, stand_in, visible_devices
@@ -36,7 +36,7 @@ print(multigpu.available_gpus())
 def run_fresh(script):
     """Prints of a script in a process of its own, line by line, on a machine whose GPUs are hidden."""
     code = f"import os; os.environ.update(CUDA_VISIBLE_DEVICES='-1', TF_CPP_MIN_LOG_LEVEL='3')\n{script}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([*python(), "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

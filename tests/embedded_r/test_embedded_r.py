@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_python import python
 
 IN_PROCESS = Path(__file__).parent / "in_process"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(*arguments, **environment):
+def run(*arguments, start=(sys.executable,), **environment):
     """Runs Python, and R in it, to its end."""
     library = os.path.join(sys.prefix, "r")  # where `make` installs the R package
     environment = {
@@ -22,7 +23,7 @@ def run(*arguments, **environment):
         "CUDA_VISIBLE_DEVICES": "-1",
         **environment,
     }
-    command = [sys.executable, *map(str, arguments)]
+    command = [*start, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=environment)
     done.printed = (done.stdout + done.stderr)[-8000:]
     assert "Exception ignored" not in done.printed, done.printed  # as what fails when Python ends is
@@ -49,6 +50,7 @@ assert shell.user_ns["history"].history["loss"][-1] > shell.user_ns["more"].hist
 """
 
 
+@pytest.mark.pages
 def test_the_example_notebook_runs():
     done = run("-c", NOTEBOOK, EXAMPLES / "two_languages.ipynb")
     assert done.returncode == 0, done.printed
@@ -118,7 +120,7 @@ for _ in range(2):
 
 
 def test_a_missing_r_package_is_named_with_its_cure_as_often_as_it_is_missing():
-    done = run("-c", START, R_LIBS="/nowhere", R_LIBS_USER="/nowhere")
+    done = run("-c", START, start=python(), R_LIBS="/nowhere", R_LIBS_USER="/nowhere")
     assert done.returncode == 0, done.printed
     one, two = done.stdout.splitlines()
     assert one == two
@@ -130,13 +132,13 @@ def test_a_missing_r_package_is_named_with_its_cure_as_often_as_it_is_missing():
 
 
 def test_a_missing_reticulate_is_named_with_its_cure():
-    done = run("-c", START, R_LIBS="/nowhere", R_LIBS_USER="/nowhere", R_LIBS_SITE="/nowhere")
+    done = run("-c", START, start=python(), R_LIBS="/nowhere", R_LIBS_USER="/nowhere", R_LIBS_SITE="/nowhere")
     assert done.returncode == 0, done.printed
     assert "Expected the R package reticulate 1.28 or later. Received: none, in /" in done.stdout
     assert 'In R, run `install.packages("reticulate")`.' in done.stdout
 
 
 def test_without_rpy2_all_else_works_and_its_absence_has_a_cure():
-    done = run("-c", "import sys; sys.modules['rpy2'] = None" + START)
+    done = run("-c", "import sys; sys.modules['rpy2'] = None" + START, start=python())
     assert done.returncode == 0, done.printed
     assert "pip install 'rpy2>=" in done.stdout

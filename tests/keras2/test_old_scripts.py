@@ -24,6 +24,7 @@ def run(folder, *words, code=0, anew=False):
     return done.stdout.splitlines()
 
 
+@pytest.mark.pages
 def test_the_example_of_the_documentation_runs_and_saves_a_plain_file(tmp_path):
     lines = run(tmp_path, "--simulate", 2, SCRIPTS / "xception.py", anew=True)
     assert any("loss: " in line for line in lines)
@@ -97,7 +98,7 @@ def in_fresh_process(script, folder):
     """What a script leaves in `answer`."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
-        [sys.executable, "-c", f"{NAMES}{script}\nprint(json.dumps(answer))"],
+        [*python(), "-c", f"{NAMES}{script}\nprint(json.dumps(answer))"],
         cwd=folder, capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]

@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 from equality import FLOAT32, assert_same_numbers
+from forked_python import python
 from trainings import GROUPED, OPTIMIZERS, SLICED, TRAININGS, train_all
 from worker_processes import PYTHON, results
 
@@ -87,9 +87,10 @@ MPIRUN = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_
 def printed_by_tasks(script, rank, common):
     """The last line of each of two tasks that a scheduler numbers in the variable `rank`."""
     common = {**os.environ, **common, "PYTHONPATH": str(PYTHON), "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", script]
     workers = [
-        subprocess.Popen(command, env={**common, rank: str(number)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*python(), "-c", script], env={**common, rank: str(number)}, stdout=subprocess.PIPE, text=True
+        )
         for number in range(2)
     ]
     return [worker.communicate(timeout=200)[0].splitlines()[-1] for worker in workers]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from equality import dense_model, random_rows
+from forked_python import python
 from matplotlib.axes import Axes
 
 from multigpu import multi_gpu_model, plot_history
@@ -55,7 +56,7 @@ print(picture.stat().st_size > 5000, len(pyplot.get_fignums()))
 def test_no_display_is_needed_and_pyplot_is_not_touched(tmp_path):
     environment = {**{name: os.environ[name] for name in os.environ if name != "DISPLAY"}, "MPLBACKEND": "TkAgg"}
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DISPLAY],
+        [*python(), "-c", WITHOUT_DISPLAY],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -4,6 +4,9 @@ if (nzchar(Sys.getenv("MULTIGPU_QUICK"))) {
   test_that <- function(desc, code) invisible()
 }
 
+# The example that `make test-docs` runs, with MULTIGPU_PAGES set: `make test` leaves it out.
+pages_test_that <- if (nzchar(Sys.getenv("MULTIGPU_PAGES"))) testthat::test_that else function(desc, code) invisible()
+
 small_model <- function(seed = 0L) {
   keras$utils$set_random_seed(seed)
   keras_model_sequential(list(

@@ -39,7 +39,7 @@ model = keras.models.load_model('my_model.h5', compile=False)
 print(type(model).__name__, model.count_params())
 "
 
-test_that("the example of the help page runs, and Keras loads its file", {
+pages_test_that("the example of the help page runs, and Keras loads its file", {
   folder <- tempfile("example")
   dir.create(folder)
   old <- setwd(folder)
