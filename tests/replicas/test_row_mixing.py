@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
+from equality import ONE_CALL, assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
@@ -83,7 +83,7 @@ def test_a_normalization_of_ones_own_trains_and_predicts(run_eagerly):
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
     parallel.fit(X, Y, verbose=0)
-    np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), rtol=1e-5)
+    np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), **ONE_CALL)
 
 
 class Harmless(layers.Layer):
@@ -158,7 +158,7 @@ def test_each_kind_of_call_is_looked_at():
     template(X)
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(**eagerly())
-    np.testing.assert_allclose(parallel(X), template(X), rtol=1e-5)
+    np.testing.assert_allclose(parallel(X), template(X), **ONE_CALL)
     with pytest.raises(ValueError, match="Received: layer 'asked'"):
         parallel(X, how="mixed")
 
@@ -220,7 +220,7 @@ def test_a_layer_keeps_no_tensor_of_a_trace():
     parallel.compile(**eagerly())
     outputs = parallel(X)
     np.testing.assert_array_equal(layer.once, [0, 1, 2])
-    np.testing.assert_allclose(template.layers[-1](layer.last), outputs[4:], rtol=1e-5)
+    np.testing.assert_allclose(template.layers[-1](layer.last), outputs[4:], **ONE_CALL)
 
 
 def test_nor_does_one_whose_trace_fails():

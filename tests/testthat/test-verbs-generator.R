@@ -35,7 +35,10 @@ test_that("the verbs of Keras 2 accept generators", {
   by_arrays <- evaluate(parallel, data$x, data$y)$loss
   expect_equal(evaluate_generator(parallel, batches_of(data), 5)$loss, by_arrays, tolerance = 1e-6) # float32
   inputs <- batches_of(data)
-  expect_identical(predict_generator(parallel, function() inputs()[1], 5), predict(parallel, data$x))
+  expect_identical(
+    predict_generator(parallel, function() inputs()[1], 5),
+    predict(parallel, data$x, batch_size = 10) # slices of other sizes may round otherwise
+  )
 })
 
 test_that("a generator returns sample weights and is not called more often than needed", {

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from equality import dense_model, mean_squared, random_rows
+from equality import ONE_CALL, dense_model, mean_squared, random_rows
 
 from multigpu.embedded_r import call, run
 
@@ -19,7 +19,7 @@ def test_200_calls_in_turn_with_both_collectors_leave_memory_as_it_is():
     gc.freeze()  # what is there now is not looked at again, which makes a collection fast
     grown = []
     for turn in range(200):
-        np.testing.assert_allclose(in_r(model, X), model.predict_on_batch(X), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(in_r(model, X), model.predict_on_batch(X), **ONE_CALL)
         view = run("matrix(runif(1e5), 100)")  # 0.8 MB, freed by R once Python has let it go
         call("gc", full=turn % 10 == 0)
         assert view.shape == (100, 1000)
