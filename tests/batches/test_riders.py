@@ -9,6 +9,7 @@ from keras import layers
 
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.batches.riders import Riders, riders_of
+from multigpu.private_api.masks import with_mask
 
 
 def crossentropy(y_pred):
@@ -43,6 +44,14 @@ def test_the_same_riders_in_the_same_places_read_alike():
         assert riders(tf.nn.sigmoid(x), x) == "[(0, 'with_sigmoid')]"
         assert riders(keras.ops.sigmoid(x), x) == "[(0, 'with_logits')]"
         assert riders(x) == "[]"
+
+
+def test_a_mask_and_logits_ride_together():
+    with tf.Graph().as_default():
+        logits, mask = tf.constant([[[1.0, 2.0]]]), tf.constant([[True]])
+        x = with_mask(tf.nn.softmax(logits), mask)
+        (again,) = Riders([x]).attached([tf.identity(x)], Riders([x]).of([x]))
+        assert [rider for rider, _ in riders_of(again)] == [logits, mask]
 
 
 def test_arguments_are_rebuilt_with_their_logits():
