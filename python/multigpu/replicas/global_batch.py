@@ -167,7 +167,7 @@ class _Whole:
     def _one(self, leaf: Any) -> Any:
         if not tf.is_tensor(leaf):
             return leaf
-        whole = tf.nest.map_structure(tf.identity, self.rows(self._known[id(leaf)]), expand_composites=True)
+        whole = self.rows(self._known[id(leaf)])
         for rider, attach in riders_of(leaf):
             whole = attach(whole, self.rows(self._known[id(rider)]))
         return whole
