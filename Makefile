@@ -69,7 +69,7 @@ test-docs: docs $(RPY2_READY) r-library
 	./.ci/install-chromium
 	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/keras2 tests/embedded_r
 	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
-	  'testthat::test_file("tests/testthat/test-example.R", package = "multigpu", load_package = "installed")'
+	  'testthat::test_file("tests/testthat/test-example.R", package = "multigpu", load_package = "installed", stop_on_failure = TRUE)'
 	$(BIN)/python -m pytest -p no:xdist tests/site
 
 # the pages of the R package, as a site in .venv/r-site
