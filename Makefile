@@ -23,7 +23,7 @@ test: $(READY)
 
 # what a developer runs after each edit: the tests with the mark `quick`
 quick: lint types r-library $(RPY2_READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m quick
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "quick and not soak"
 	rm -rf $(VENV)/testthat && cp -r tests/testthat $(VENV)/testthat # snapshots of what does not run are deleted there
 	R_LIBS=$(R_LIB) MULTIGPU_QUICK=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
 	  'testthat::test_dir("$(VENV)/testthat", package = "multigpu", load_package = "installed", reporter = "summary")'
@@ -37,7 +37,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages"
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages and not soak"
 
 r: r-lint r-check
 
@@ -109,7 +109,8 @@ bench: $(PLOTS_READY) r-library
 
 # an hour and a half on two cores; SEED=1 gives other models, moments and files
 SEED ?= 0
-soak: $(PLOTS_READY)
+soak: $(PLOTS_READY) $(RPY2_READY) r-library
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m soak # the cases of tests that make test leaves out
 	$(BIN)/python bench/soak --seed $(SEED) --write
 
 # small defects in the package, which the tests have to notice: the first line takes a run of all tests

@@ -80,7 +80,8 @@ def run_quick_tests() -> dict:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile", "-m", "quick", f"--junitxml={report}"]
+        options = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile", f"--junitxml={report}"]
+        options += ["-m", "quick and not soak"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TF_CPP_MIN_LOG_LEVEL": "2"}
         command = [sys.executable, "-m", "pytest", *options, *files]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

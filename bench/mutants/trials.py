@@ -36,7 +36,8 @@ def measure_coverage() -> None:
     environ["COVERAGE_PROCESS_START"] = str(settings)  # read anew by each process, for the test that starts it
     environ["FORKED_PYTHON"] = "no"  # a process that is forked would run the lines of the test that forked the first
     coverage, rc = [sys.executable, "-m", "coverage"], f"--rcfile={settings}"
-    tests = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "bench.mutants.pytest_contexts"]
+    tests = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not soak"]
+    tests += ["-p", "bench.mutants.pytest_contexts"]
     subprocess.run([*coverage, "run", rc, "-m", *tests], cwd=ROOT, env=environ, check=True)
     subprocess.run([*coverage, "combine", "-q", rc], cwd=DATA, env=environ, check=True)
 

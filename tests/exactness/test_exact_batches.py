@@ -3,34 +3,40 @@
 import keras
 import numpy as np
 import pytest
+from cases import soak
 from equality import assert_same_training, dense_model, mean_squared, random_rows
 
 from multigpu import multi_gpu_model
 
+SIZES = {
+    "even": (72, 24),
+    "uneven last one, of 17 rows": (65, 24),
+    "last one of one row": (49, 24),
+    "one row": (3, 1),
+}
 
-@pytest.mark.parametrize("gpus", [3, 8])
+
 @pytest.mark.parametrize(
-    ("rows", "batch_size"),
+    ("size", "gpus"),
     [
-        pytest.param(72, 24, id="even"),
-        pytest.param(65, 24, id="uneven last one, of 17 rows"),
-        pytest.param(49, 24, id="last one of one row"),
-        pytest.param(3, 1, id="one row"),
+        *[("even", 3), ("uneven last one, of 17 rows", 8), ("last one of one row", 3), ("one row", 8)],
+        *[soak("even", 8), soak("uneven last one, of 17 rows", 3), soak("last one of one row", 8), soak("one row", 3)],
     ],
 )
-def test_batches(rows, batch_size, gpus):
+def test_batches(size, gpus):
+    rows, batch_size = SIZES[size]
     x, y = random_rows(rows, 3), random_rows(rows, 2)
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=batch_size)
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [2, soak(4), 8])
 def test_batches_of_one_row_less_than_there_are_devices(gpus):
     rows = 3 * (gpus - 1)
     x, y = random_rows(rows, 3), random_rows(rows, 2)
     assert_same_training(dense_model, x, y, compile=mean_squared, gpus=gpus, batch_size=gpus - 1)
 
 
-@pytest.mark.parametrize(("dtype", "order"), [("float64", "C"), ("float32", "F"), ("float64", "F")])
+@pytest.mark.parametrize(("dtype", "order"), [soak("float64", "C"), soak("float32", "F"), ("float64", "F")])
 def test_arrays_as_r_sends_them(dtype, order):
     """R keeps numbers in float64, columns first."""
     x, y = (np.asarray(rows, dtype, order=order) for rows in (random_rows(65, 3), random_rows(65, 2)))

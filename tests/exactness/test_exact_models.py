@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import COUNTS, FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
 from masked_ids import PADDINGS
 
@@ -67,7 +68,7 @@ def named_targets() -> dict[str, np.ndarray]:
     return {"size": random_rows(ROWS, 1, seed=2), "kind": random_ids(ROWS, 1, below=3)}
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
+@pytest.mark.parametrize("gpus", [3, soak(8)])
 def test_inputs_and_outputs_in_dicts(gpus):
     def build():
         return keras.Model(*two_towers())
@@ -195,7 +196,10 @@ MASKED = {
 
 @pytest.mark.parametrize(
     ("kind", "padding", "gpus"),
-    [*(("LSTM", "zeros anywhere", gpus) for gpus in COUNTS), *((kind, "right-padded", 3) for kind in MASKED)],
+    [
+        *[("LSTM", "zeros anywhere", 8), ("both ways", "right-padded", 3)],
+        *[soak("LSTM", "zeros anywhere", 3), soak("LSTM", "right-padded", 3)],
+    ],
 )
 def test_the_loss_sees_the_mask_of_an_embedding(kind, padding, gpus):
     ids, cudnn = PADDINGS[padding]
@@ -234,6 +238,7 @@ def test_recurrent_network_with_its_initial_state_as_an_input():
     assert_same_training(build, x, y, compile=compile)
 
 
+@pytest.mark.soak  # masked ones are above
 def test_bidirectional_recurrent_network():
     def build():
         return keras.Sequential([keras.Input((5, 2)), layers.Bidirectional(layers.SimpleRNN(2)), layers.Dense(1)])
@@ -360,7 +365,7 @@ def train_on_slices(template: keras.Model, x: np.ndarray, y: np.ndarray, num_sli
     return float(loss)
 
 
-@pytest.mark.parametrize("gpus", COUNTS)
+@pytest.mark.parametrize("gpus", [3, soak(8)])
 def test_convolution_with_normalization_equals_slices_by_hand(gpus):
     x, y = random_rows(ROWS, 5, 5, 1), random_rows(ROWS, 2)
 

@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+from cases import soak
 from equality import assert_same_training
 from optimizer_cases import COMMON, OTHERS, rising_model, rising_rows
 
@@ -15,7 +16,7 @@ def assert_same_steps(optimizer, gpus: int = 3, build=rising_model, **options) -
         return {"optimizer": optimizer(), "loss": "mse", "metrics": ["mae"]}
 
     x, y = rising_rows()
-    assert_same_training(build, x, y, compile=compile, gpus=gpus, **options)
+    assert_same_training(build, x, y, compile=compile, gpus=gpus, only_fit=True, **options)
 
 
 BY_THEMSELVES = {"LossScaleOptimizer", "MultiOptimizer", "ScheduleFreeAdamW"}  # they have tests of their own
@@ -27,15 +28,17 @@ def test_no_optimizer_of_keras_is_left_out():
     assert names == {name for name, _ in COMMON + OTHERS} | BY_THEMSELVES
 
 
-@pytest.mark.parametrize("gpus", [3, 8])
-@pytest.mark.parametrize(("name", "arguments"), COMMON)
+@pytest.mark.parametrize(
+    ("name", "arguments", "gpus"),
+    [(*COMMON[0], 8), (*COMMON[1], 3), soak(*COMMON[0], 3), soak(*COMMON[1], 8)],
+)
 def test_common_optimizer(name, arguments, gpus):
-    assert_same_steps(lambda: getattr(optimizers, name)(**arguments), gpus, only_fit=True)
+    assert_same_steps(lambda: getattr(optimizers, name)(**arguments), gpus)
 
 
 @pytest.mark.parametrize(("name", "arguments"), OTHERS)
 def test_optimizer(name, arguments):
-    assert_same_steps(lambda: getattr(optimizers, name)(**arguments), only_fit=True)
+    assert_same_steps(lambda: getattr(optimizers, name)(**arguments))
 
 
 def assert_same_steps_once_built(optimizer) -> None:
@@ -52,7 +55,7 @@ def assert_same_steps_once_built(optimizer) -> None:
         return {"optimizer": built, "loss": "mse", "metrics": ["mae"]}
 
     x, y = rising_rows()
-    assert_same_training(build, x, y, compile=compile)
+    assert_same_training(build, x, y, compile=compile, only_fit=True)
 
 
 def test_schedule_free_optimizer():
@@ -69,10 +72,18 @@ def test_an_optimizer_for_each_layer():
     assert_same_steps_once_built(optimizer)
 
 
-@pytest.mark.parametrize("gpus", [3, 8])
-@pytest.mark.parametrize("clipping", [{"clipnorm": 0.1}, {"clipvalue": 0.5}, {"global_clipnorm": 0.5}])
-def test_clipping(clipping, gpus):
-    assert_same_steps(lambda: optimizers.SGD(0.1, **clipping), gpus)
+CLIPPING = {"by norm": {"clipnorm": 0.1}, "by value": {"clipvalue": 0.5}, "by global norm": {"global_clipnorm": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("how", "gpus"),
+    [
+        *[("by norm", 8), ("by value", 3), ("by global norm", 3)],
+        *[soak("by norm", 3), soak("by value", 8), soak("by global norm", 8)],
+    ],
+)
+def test_clipping(how, gpus):
+    assert_same_steps(lambda: optimizers.SGD(0.1, **CLIPPING[how]), gpus)
 
 
 # What follows is done by Keras beside the update, on values that the tests above compare.
@@ -121,7 +132,7 @@ def mixed_model(**options) -> keras.Model:
         keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.parametrize(("output_dtype", "gpus"), [("float32", 3), ("float32", 8), (None, 3)])
+@pytest.mark.parametrize(("output_dtype", "gpus"), [("float32", 3), soak("float32", 8), (None, 3)])
 def test_mixed_precision(output_dtype, gpus):
     def build():
         return mixed_model(output_dtype=output_dtype)
@@ -135,7 +146,7 @@ def test_mixed_precision(output_dtype, gpus):
     assert int(template.optimizer.iterations.numpy()) == 3
 
 
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize("gpus", [3, soak(8)])
 def test_loss_scale_falls_on_overflow_and_grows_again(gpus):
     def build():
         return mixed_model(use_bias=False, output_dtype="float32")

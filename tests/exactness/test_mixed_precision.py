@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import some
 from executed_graphs import executed
 from keras import layers
 
@@ -83,12 +84,13 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return random.normal(size=(14, 6, 4)).astype("float32"), random.normal(size=(14, 1)).astype("float32")
 
 
-@pytest.mark.parametrize(
-    "build", [dense_net, recurrent_net, shared_net, tied_net, normalized_net, embedded_net], ids=lambda f: f.__name__
-)
-def test_no_number_changes_when_weights_travel_in_the_type_of_computation(build, monkeypatch):
+NETS = {f.__name__: f for f in (dense_net, recurrent_net, shared_net, tied_net, normalized_net, embedded_net)}
+
+
+@pytest.mark.parametrize("net", some(NETS, ["recurrent_net", "tied_net", "embedded_net"]))
+def test_no_number_changes_when_weights_travel_in_the_type_of_computation(net, monkeypatch):
     def trained() -> list[np.ndarray]:
-        parallel = parallel_of(build, 3)
+        parallel = parallel_of(NETS[net], 3)
         parallel.fit(*rows(), batch_size=5, epochs=2, verbose=0, shuffle=False)
         return parallel.template.get_weights()
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak, some
 from equality import Chain, assert_same, assert_same_weights, make_twins
 from keras import layers, ops
 
@@ -88,8 +89,11 @@ ROWS = (7, 2, 1)  # on three devices: uneven, and with devices that stand by
 
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize(("build", "make"), INPUTS.values(), ids=INPUTS)
-def test_batches_of_known_shape_have_the_numbers_of_one_device(build, make, run_eagerly):
+@pytest.mark.parametrize(
+    "inputs", some(INPUTS, ["sparse of rank 3", "sparse into Dense", "mixed", "Input(ragged=True)"])
+)
+def test_batches_of_known_shape_have_the_numbers_of_one_device(inputs, run_eagerly):
+    build, make = INPUTS[inputs]
     one, parallel = make_twins(build, gpus=3)
     for model in (one, parallel):
         model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=run_eagerly)
@@ -101,8 +105,10 @@ def test_batches_of_known_shape_have_the_numbers_of_one_device(build, make, run_
     assert_same_weights(parallel, one)
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("make", [sparse, ragged], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("make", "run_eagerly"),
+    [(sparse, False), (ragged, True), soak(sparse, True), soak(ragged, False)],
+)
 def test_so_has_keras_loop_over_tensors_and_over_a_dataset(make, run_eagerly):
     one, parallel = make_twins(own(make), gpus=3)
     x, y = make(7), np.ones((7, 2), "float32")

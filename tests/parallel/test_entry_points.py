@@ -1,9 +1,12 @@
 """Every way into a model ends in `call`: through each of them, parallel equals one device."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import assert_same, assert_same_weights, dense_data, dense_net, make_twins
 from keras import layers, ops
 
@@ -11,9 +14,9 @@ ROWS, BATCH = 18, 8  # two batches of 8, and one of 2
 X, Y = dense_data(ROWS)
 
 # All entries end in the same call, whose numbers test_exact_batches.py compares. What can go wrong here is what an
-# entry does around the call, so that the usual ones meet 3 and 8 devices, and the others 3: slices of 3, 3 and 2 rows,
-# and a device without a row of the last batch.
-every_count = pytest.mark.parametrize("gpus", [3, 8])
+# entry does around the call, so that a few meet 8 devices, and the others 3: slices of 3, 3 and 2 rows, and a device
+# without a row of the last batch.
+every_count = pytest.mark.parametrize("gpus", [soak(3), 8])
 uneven_counts = pytest.mark.parametrize("gpus", [3])
 
 
@@ -75,6 +78,7 @@ def test_fit_on_a_dataset_whose_batches_have_one_fixed_size(gpus):
     assert_same_fit(dense_net, gpus, lambda: tf_data(drop_remainder=True))
 
 
+@pytest.mark.soak
 @uneven_counts
 def test_fit_on_a_py_dataset(gpus):
     assert_same_fit(dense_net, gpus, Batches)
@@ -121,7 +125,7 @@ def test_run_eagerly(gpus):
     assert_same_fit(lambda: dense_net(run_eagerly=True), gpus, X, Y, batch_size=BATCH)
 
 
-@every_count
+@uneven_counts
 def test_evaluate(gpus):
     one, parallel = make_twins(dense_net, gpus)
     for kwargs in ({}, {"return_dict": True}, {"sample_weight": np.linspace(0, 1, ROWS)}):
@@ -132,7 +136,7 @@ def test_evaluate(gpus):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("batch_size", "gpus"), [(1, 3), (2, 8), (5, 3), (5, 8), (64, 4)])
+@pytest.mark.parametrize(("batch_size", "gpus"), [(1, 3), (5, 8), soak(2, 8), soak(5, 3), soak(64, 4)])
 def test_predict_keeps_the_order_of_rows(batch_size, gpus):
     one, parallel = make_twins(dense_net, gpus)
     assert_same(parallel.predict(X, batch_size=batch_size, verbose=0), one.predict(X, verbose=0))
@@ -154,7 +158,11 @@ def test_predict_before_compile(gpus):
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "gpus"), [(8, 2), (8, 3), (8, 4), (8, 8), (7, 2), (7, 3), (7, 8), (2, 3), (1, 2), (1, 8)]
+    ("num_rows", "gpus"),
+    [
+        *[(8, 3), (7, 8), (2, 3), (1, 8)],
+        *[soak(8, 2), soak(8, 4), soak(8, 8), soak(7, 2), soak(7, 3), soak(1, 2)],
+    ],
 )
 def test_train_on_batch(num_rows, gpus):
     one, parallel = make_twins(dense_net, gpus)
@@ -204,14 +212,14 @@ def taped_step(model, x, y):
     return loss
 
 
-@every_count
-@pytest.mark.parametrize("wrap", [lambda step: step, tf.function], ids=["eager", "function"])
-def test_a_gradient_tape_of_ones_own(wrap, gpus):
+@pytest.mark.parametrize(("eager", "gpus"), [(True, 3), (False, 8), soak(True, 8), soak(False, 3)])
+def test_a_gradient_tape_of_ones_own(eager, gpus):
     twins = make_twins(dense_net, gpus)
     losses = []
     for model in twins:
         model.optimizer.build(model.trainable_variables)
-        step = wrap(lambda x, y, model=model: taped_step(model, x, y))
+        step = functools.partial(taped_step, model)
+        step = step if eager else tf.function(step)
         losses.append([float(step(X[:n], Y[:n])) for n in (8, 7, 2, 1)])
     assert_same(*losses)
     assert_same_weights(*twins)
@@ -334,8 +342,12 @@ def own_compile_arguments(kind, **kwargs):
 OWN_STEPS = [OwnTrainStep, OwnLoss, OwnTestStep, OwnPredictStep, OwnMetrics, OwnCompile]
 
 
-# of steps, counts and ways of running, each pair
-PAIRS = [(kind, eager, [3, 8][(at + eager) % 2]) for at, kind in enumerate(OWN_STEPS) for eager in (False, True)]
+# of steps, counts and ways of running, each pair; `make soak` has half of those that are run eagerly
+PAIRS = [
+    (soak if eager and at % 2 else lambda *case: case)(kind, eager, [3, 8][(at + eager) % 2])
+    for at, kind in enumerate(OWN_STEPS)
+    for eager in (False, True)
+]
 
 
 @pytest.mark.parametrize(("kind", "run_eagerly", "gpus"), PAIRS)
@@ -356,7 +368,7 @@ def test_a_template_with_an_own_step_may_be_compiled_beforehand(gpus):
 
 
 @uneven_counts
-@pytest.mark.parametrize("kind", [OwnTrainStep, OwnTestStep, OwnPredictStep])
+@pytest.mark.parametrize("kind", [OwnTrainStep, soak(OwnTestStep), OwnPredictStep])
 def test_a_step_of_the_templates_own_on_single_batches(kind, gpus):
     one, parallel = make_twins(lambda: built(kind, **own_compile_arguments(kind)), gpus)
     for name in ("train_on_batch", "test_on_batch"):

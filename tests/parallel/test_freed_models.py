@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import some
 from equality import dense_model
 from tensorflow.python.framework import ops
 from trainings import GROUPED, SLICED, TRAININGS, X, Y, compiled, layers_that_add_losses, masked_sequences
@@ -40,7 +41,13 @@ def assert_freed(template, before):
     assert registered() <= before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+OF_EACH_WAY = [
+    *("masks", "clipped, with a large table", "synchronized statistics", "several steps in one", "eagerly"),
+    *("state of layers", "losses behind masks", "functions that give one number", "verbs of the class's own"),
+]
+
+
+@pytest.mark.parametrize("kind", some(KINDS, OF_EACH_WAY))
 def test_a_model_that_was_trained_is_freed(kind):
     before = registered()
     assert_freed(used(**KINDS[kind]), before)

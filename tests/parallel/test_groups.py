@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import FLOAT32, random_ids, random_rows
 from keras import layers
 from part_models import LAYOUTS, MODELS, Halves, X, Y, assert_same_in_groups, nowhere, sgd, two_parts
@@ -11,22 +12,30 @@ from part_models import LAYOUTS, MODELS, Halves, X, Y, assert_same_in_groups, no
 import multigpu
 from multigpu.weights.place_locate import locate
 
-BOTH = [layout(2) for layout in LAYOUTS.values()]
+either_layout = pytest.mark.parametrize("layout", ["two groups", soak("four slices")])
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.quick if name == "two parts" else ()) for name in MODELS]
+    ("name", "layout"),
+    [
+        pytest.param("two parts", "two groups", marks=pytest.mark.quick),
+        *[("two parts", "four slices"), ("masks, loops and operations", "four slices")],
+        *[("shared weights", "two groups"), ("there and back", "four slices"), ("a table", "four slices")],
+        *[("losses and state of the batch", "two groups"), ("a model of one's own", "two groups")],
+        *[soak("masks, loops and operations", "two groups"), soak("shared weights", "four slices")],
+        *[soak("there and back", "two groups"), soak("a table", "two groups")],
+        *[soak("losses and state of the batch", "four slices"), soak("a model of one's own", "four slices")],
+    ],
 )
-def test_groups_train_as_one_device(name):
+def test_groups_train_as_one_device(name, layout):
     build, x, parts = MODELS[name]
-    loops = name in ("masks, loops and operations", "shared weights")  # which are long to trace: one layout each
-    layouts = [LAYOUTS["four slices" if "masks" in name else "two groups"]] if loops else LAYOUTS.values()
-    assert_same_in_groups(build, x, [layout(parts) for layout in layouts])
+    assert_same_in_groups(build, x, [LAYOUTS[layout](parts)])
 
 
-def test_run_eagerly_too():
-    ids = random_ids(17, 6, below=9)
-    assert_same_in_groups(masked_tower_apart, ids, BOTH, lambda: {**sgd(), "run_eagerly": True})
+@either_layout
+def test_run_eagerly_too(layout):
+    ids, eagerly = random_ids(17, 6, below=9), {"run_eagerly": True}
+    assert_same_in_groups(masked_tower_apart, ids, [LAYOUTS[layout](2)], lambda: {**sgd(), **eagerly})
 
 
 def masked_tower_apart(on):
@@ -37,10 +46,11 @@ def masked_tower_apart(on):
         return keras.Model(ids, layers.Dense(2)(layers.GRU(4)(x)))
 
 
-def test_mixed_precision_too():
+@pytest.mark.parametrize("layout", [soak("two groups"), "four slices"])
+def test_mixed_precision_too(layout):
     keras.config.set_dtype_policy("mixed_float16")
-    try:
-        assert_same_in_groups(two_parts, X, BOTH, tolerance={"rtol": 4e-3, "atol": 4e-4})  # a float16 has 11 bits
+    try:  # a float16 has 11 bits
+        assert_same_in_groups(two_parts, X, [LAYOUTS[layout](2)], tolerance={"rtol": 4e-3, "atol": 4e-4})
     finally:
         keras.config.set_dtype_policy("float32")
 
@@ -56,9 +66,10 @@ def two_outputs(on):
     return keras.Model(x, {"y": y, "root": root})
 
 
-def test_an_output_without_a_loss_gets_no_gradient():
+@either_layout
+def test_an_output_without_a_loss_gets_no_gradient(layout):
     losses = {"optimizer": "sgd", "loss": {"y": "mse", "root": None}}
-    assert_same_in_groups(two_outputs, X, BOTH, lambda: losses, y={"y": Y})
+    assert_same_in_groups(two_outputs, X, [LAYOUTS[layout](2)], lambda: losses, y={"y": Y})
 
 
 class Penalised(Halves):
@@ -85,13 +96,15 @@ def penalised(on):
     return model
 
 
-def test_a_gradient_of_a_gradient():
-    assert_same_in_groups(penalised, X, BOTH, lambda: {"optimizer": "sgd", "loss": "mse"}, only_fit=True)
+@either_layout
+def test_a_gradient_of_a_gradient(layout):
+    sgd = {"optimizer": "sgd", "loss": "mse"}
+    assert_same_in_groups(penalised, X, [LAYOUTS[layout](2)], lambda: sgd, only_fit=True)
 
 
-@pytest.mark.parametrize("options", [{"run_eagerly": False, "steps_per_execution": 2}])
-def test_several_steps_in_one(options):
-    assert_same_in_groups(two_parts, X, [LAYOUTS["four slices"](2)], lambda: {**sgd(), **options}, only_fit=True)
+def test_several_steps_in_one():
+    options = {**sgd(), "steps_per_execution": 2}
+    assert_same_in_groups(two_parts, X, [LAYOUTS["four slices"](2)], lambda: options, only_fit=True)
 
 
 def test_a_loop_of_ones_own_and_single_batches():

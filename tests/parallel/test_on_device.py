@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import FLOAT32, assert_same_numbers, random_ids, random_rows, train
 from executed_graphs import executed
 from forked_python import python
@@ -53,12 +54,18 @@ def halves(on_device):
     return model
 
 
+def shared_steps(on_device):
+    """The same with a layer without a loop, which is traced in a moment."""
+    return shared_encoder(on_device, lambda: layers.Conv1D(4, 5, activation="tanh", name="encode"))
+
+
 SEQUENCES = [random_rows(22, 5, 3), random_rows(22, 5, 3, seed=1)]
 CASES = {
     "shared layer": (shared_encoder, SEQUENCES, random_rows(22, 2)),
     "masks, noise, state and losses": (masked_tower, random_ids(22, 6, below=9), random_rows(22, 2)),
     "model of one's own": (halves, random_rows(22, 3), random_rows(22, 2)),
 }
+STEPS = random_rows(22, 1, 2)
 
 
 def adam():
@@ -79,23 +86,30 @@ def test_parts_on_devices_train_as_on_one_device(case):
 
 
 def test_run_eagerly_too():
-    assert_same_as_on_one_device(*CASES["shared layer"], lambda: {**adam(), "run_eagerly": True})
+    assert_same_as_on_one_device(shared_steps, SEQUENCES, STEPS, lambda: {**adam(), "run_eagerly": True})
     assert_same_as_on_one_device(*CASES["model of one's own"], lambda: {**adam(), "run_eagerly": True})
 
 
-def test_under_mixed_precision_too():
+@pytest.mark.parametrize("case", ["model of one's own", soak("masks, noise, state and losses")])
+def test_under_mixed_precision_too(case):
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        case = CASES["masks, noise, state and losses"]
-        assert_same_as_on_one_device(*case, rtol=2e-3, atol=2e-4)  # a float16 has 11 bits
+        assert_same_as_on_one_device(*CASES[case], rtol=2e-3, atol=2e-4)  # a float16 has 11 bits
     finally:
         keras.config.set_dtype_policy("float32")
 
 
-def test_each_part_runs_on_its_device_forward_and_backward():
+@pytest.fixture(scope="module")
+def placed():
+    """A model whose parts are on devices, and what ran in its training."""
     model = shared_encoder(multigpu.on_device)
     model.compile(**adam())
-    trained = executed(lambda: model.fit(SEQUENCES, random_rows(22, 2), epochs=1, verbose=0)).devices_of("MatMul")
+    return model, executed(lambda: model.fit(SEQUENCES, random_rows(22, 2), verbose=0))
+
+
+def test_each_part_runs_on_its_device_forward_and_backward(placed):
+    model, ran = placed
+    trained = ran.devices_of("MatMul")
     predicted = executed(lambda: model.predict(SEQUENCES, verbose=0)).devices_of("MatMul")
     assert set(trained) == set(predicted) == {"CPU:0", "CPU:1", "CPU:2"}
     assert predicted["CPU:1"] == predicted["CPU:2"] >= 2  # of the inputs, and of what is remembered
@@ -113,10 +127,8 @@ def test_a_model_of_ones_own_runs_its_parts_there_too():
     assert set(products) == {"CPU:1", "CPU:2"}
 
 
-def test_weights_and_slots_are_where_the_layer_was_called_first():
-    model = shared_encoder(multigpu.on_device)
-    model.compile(**adam())
-    model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
+def test_weights_and_slots_are_where_the_layer_was_called_first(placed):
+    model, _ = placed
     encode, decide = model.get_layer("encode"), model.get_layer("decide")
     assert {locate(variable) for variable in encode.trainable_variables} == {"CPU:1"}
     assert {locate(variable) for variable in decide.trainable_variables} == {"CPU:0"}
@@ -125,10 +137,8 @@ def test_weights_and_slots_are_where_the_layer_was_called_first():
     assert {locate(slot) for slot in slots} == {"CPU:1"}
 
 
-def test_weights_are_updated_where_they_are():
-    model = shared_encoder(multigpu.on_device)
-    model.compile(**adam())
-    ran = executed(lambda: model.fit(SEQUENCES, random_rows(22, 2), verbose=0))
+def test_weights_are_updated_where_they_are(placed):
+    _, ran = placed
     roots = ran.devices_of("Sqrt")  # Adam's
     assert roots["CPU:1"] == 3  # one for each of the LSTM's weights
     assert set(roots) == {"CPU:0", "CPU:1"}  # those of the last layer, and of numbers
@@ -167,9 +177,9 @@ numpy.save(sys.argv[3], model.predict([x[0], x[1]], verbose=0))
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_the_file_is_that_of_a_plain_model(tmp_path, suffix):
-    model = shared_encoder(multigpu.on_device)
+    model = shared_steps(multigpu.on_device)
     model.compile(optimizer="adam", loss=keras.losses.MeanSquaredError())
-    model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
+    model.fit(SEQUENCES, STEPS, verbose=0)
     file, data, predicted = tmp_path / f"model{suffix}", tmp_path / "x.npy", tmp_path / "y.npy"
     multigpu.save_model_hdf5(model, file) if suffix == ".h5" else model.save(file)
     np.save(data, np.stack(SEQUENCES))
@@ -196,15 +206,15 @@ def test_a_copy_is_plain_and_has_the_same_layers():
 
 def test_a_part_can_be_frozen_and_thawed():
     def build(on_device):
-        model = shared_encoder(on_device)
+        model = shared_steps(on_device)
         model.get_layer("encode").trainable = False
         return model
 
-    placed_model = assert_same_as_on_one_device(build, SEQUENCES, random_rows(22, 2))
+    placed_model = assert_same_as_on_one_device(build, SEQUENCES, STEPS)
     placed_model.get_layer("encode").trainable = True
     placed_model.compile(**adam())
     before = placed_model.get_layer("encode").get_weights()
-    placed_model.fit(SEQUENCES, random_rows(22, 2), verbose=0)
+    placed_model.fit(SEQUENCES, STEPS, verbose=0)
     assert not np.array_equal(before[0], placed_model.get_layer("encode").get_weights()[0])
 
 

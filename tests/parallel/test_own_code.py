@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import assert_same, assert_same_weights, make_twins
 from keras import layers, ops
 
@@ -137,8 +138,13 @@ def all_verbs(model, x=X):
     ]
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("kind", [Prepared, Twice, PreparedSequential])
+@pytest.mark.parametrize(
+    ("kind", "run_eagerly"),
+    [
+        *[(Prepared, False), (Twice, False), (PreparedSequential, True)],
+        *[soak(Prepared, True), soak(Twice, True), soak(PreparedSequential, False)],
+    ],
+)
 def test_verbs_that_prepare_their_data(kind, run_eagerly):
     assert_same_answers(kind, all_verbs, run_eagerly=run_eagerly)
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import assert_same, assert_same_weights, dense_data, dense_net, make_twins
 from keras import layers, ops
 
@@ -14,7 +15,7 @@ X, Y = dense_data()
 # Numbers on 3 and 8 devices are compared in test_exact_batches.py. Here, where models are looked at, frozen and
 # nested between calls, training meets 3 and 8, and the rest 3: slices of 3, 3 and 2 rows, and a device without a row of
 # the last batch.
-every_count = pytest.mark.parametrize("gpus", [3, 8])
+every_count = pytest.mark.parametrize("gpus", [soak(3), 8])
 uneven_counts = pytest.mark.parametrize("gpus", [3])
 
 
@@ -277,8 +278,8 @@ def penalty_step(model, x):
 
 
 @pytest.mark.parametrize(
-    ("eager", "num_rows", "gpus"),  # each pair of two of the three
-    [(False, 7, 3), (True, 7, 8), (False, 2, 3), (True, 2, 3), (False, 1, 8), (True, 1, 8)],
+    ("eager", "num_rows", "gpus"),  # each pair of two of the three, with those of `make soak`
+    [(False, 7, 3), (True, 2, 3), (False, 1, 8), soak(True, 7, 8), soak(False, 2, 3), soak(True, 1, 8)],
 )
 def test_a_gradient_penalty_equals_that_of_one_device(eager, num_rows, gpus):
     x = tf.constant(X[:num_rows])

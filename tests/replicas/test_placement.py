@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from executed_graphs import executed
 
 import multigpu
@@ -49,7 +50,7 @@ def test_the_first_layer_computes_no_gradient_of_the_images():
     assert set(run.devices_of("Conv2DBackpropInput").values()) == {1}  # of the second layer only
 
 
-@pytest.mark.parametrize("jit_compile", [True, "auto"])
+@pytest.mark.parametrize("jit_compile", [soak(True), "auto"])
 def test_xla_compiles_each_replica_on_its_own_device(jit_compile, monkeypatch):
     if jit_compile == "auto":  # on a machine with a GPU, Keras resolves "auto" so
         monkeypatch.setattr(keras.Model, "_resolve_auto_jit_compile", lambda self: True)

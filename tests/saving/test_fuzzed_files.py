@@ -14,7 +14,7 @@ from spoiled_files import assert_whole_or_unchanged, refused, spoil, spoil_confi
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5
 
-NUM_FILES, NUM_REAL = 300, 10  # `make soak` has ten thousand
+NUM_FILES, NUM_REAL, NUM_MODELS = 120, 4, 40  # `make soak` has ten thousand
 
 
 def test_spoiled_files_change_a_model_as_a_whole_or_not_at_all(forked, tmp_path):
@@ -46,7 +46,7 @@ def test_spoiled_models_are_built_or_refused(forked, tmp_path):
     model.optimizer.build(model.trainable_variables)
     save_model_hdf5(model, tmp_path / "good.h5")
     answers = set()
-    for seed in range(60):
+    for seed in range(NUM_MODELS):
         random = np.random.default_rng(seed)
         path = tmp_path / "spoiled.h5"
         shutil.copyfile(tmp_path / "good.h5", path)

@@ -1,5 +1,6 @@
 """What a GPU could run, of graphs that ran on CPU devices: TensorFlow lists its GPU kernels on any machine."""
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ def nodes_of(graph: Any, devices: list[str]) -> list[Any]:
 
 def gpu_kernel(node: Any) -> Any | None:
     """The kernel that a GPU would take for the types of a node."""
-    for kernel in kernels.get_registered_kernels_for_op(node.op).kernel:
+    for kernel in _kernels(node.op):
         on_gpu = kernel.device_type in ("GPU", "DEFAULT")
         if on_gpu and all(set(_types(node, c.name)) <= set(c.allowed_values.list.type) for c in kernel.constraint):
             return kernel
@@ -61,6 +62,17 @@ def shown(node: Any) -> str:
     return f"{node.op}({', '.join(types)}) {node.name}"
 
 
+@functools.cache
+def _kernels(op: str) -> list[Any]:
+    """Those that TensorFlow has for an op, each read once."""
+    return list(kernels.get_registered_kernels_for_op(op).kernel)
+
+
+@functools.cache
+def _definition(op: str) -> Any:
+    return op_def_registry.get(op)
+
+
 def _types(node: Any, attribute: str) -> list[int]:
     value = node.attr[attribute]
     return list(value.list.type) or [value.type]
@@ -68,7 +80,7 @@ def _types(node: Any, attribute: str) -> list[int]:
 
 def _arguments(node: Any, kind: str) -> list[str]:
     """The name of the argument for each input, or output: one that is a list has several."""
-    definition = op_def_registry.get(node.op)
+    definition = _definition(node.op)
     names: list[str] = []
     for argument in getattr(definition, kind) if definition else ():
         if argument.number_attr:

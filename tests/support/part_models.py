@@ -45,10 +45,10 @@ def masked_tower(on):
     return keras.Model(ids, layers.Dense(2)(x))
 
 
-def shared_encoder(on):
-    """Two sequences encoded by one LSTM, each in a part of its own, put together on the host."""
+def shared_encoder(on, encode=lambda: layers.LSTM(4, name="encode")):
+    """Two sequences encoded by one layer, each in a part of its own, put together on the host."""
     first, second = keras.Input((5, 3)), keras.Input((5, 3))
-    encode = layers.LSTM(4, name="encode")
+    encode = encode()
     with on("GPU:1"):
         a = encode(first)
     with on("GPU:2"):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import assert_same_training
 from executed_graphs import executed
 
@@ -74,8 +75,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.usefixtures("everything_is_worth_cutting")
-@pytest.mark.parametrize("cpu_relocation", [False, True])
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize(("gpus", "cpu_relocation"), [(3, True), (8, False), soak(3, False), soak(8, True)])
 def test_in_pieces_training_has_the_numbers_of_one_device(gpus, cpu_relocation):
     def compile():
         return {"optimizer": keras.optimizers.Adam(0.02, clipnorm=0.5), "loss": "mse"}

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from cases import soak
 from equality import ONE_CALL, assert_same, assert_same_numbers, mean_squared, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,9 +78,9 @@ def test_xception_is_balanced_as_far_as_its_largest_weight_allows():
     [
         {"use_ema": True},
         {"gradient_accumulation_steps": 2},
-        {"clipnorm": 0.1},
-        {"global_clipnorm": 0.1},
-        {"weight_decay": 0.1},
+        soak({"clipnorm": 0.1}),
+        soak({"global_clipnorm": 0.1}),
+        soak({"weight_decay": 0.1}),
     ],
     ids=lambda arguments: next(iter(arguments)),
 )
@@ -148,8 +149,13 @@ PREPARED = {
 }
 
 
-@pytest.mark.parametrize("prepare", PREPARED)
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize(
+    ("prepare", "gpus"),
+    [
+        *[("compiled", 3), ("with an optimizer that is built", 3), ("trained", 8)],
+        *[soak("compiled", 8), soak("with an optimizer that is built", 8), soak("trained", 3)],
+    ],
+)
 def test_a_template_that_was_compiled_before_the_move_trains_as_on_one_device(prepare, gpus):
     def build():
         template = wide_net_without_statistics()
@@ -187,7 +193,7 @@ def test_owners_stay_the_same_through_compile_and_training():
         assert [locate(variable) for variable in template.variables] == before
 
 
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize("gpus", [3, soak(8)])
 def test_freezing_after_the_move_trains_as_on_one_device(gpus):
     def compiled(model):
         model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.1), "mse")
@@ -216,7 +222,7 @@ def test_freezing_after_the_move_trains_as_on_one_device(gpus):
     assert all(locate(slot) == locate(weight) for slot, weight in pairs)
 
 
-@pytest.mark.parametrize("ask", [lambda parallel: parallel, lambda parallel: parallel.template])
+@pytest.mark.parametrize("ask", [lambda parallel: parallel, soak(lambda parallel: parallel.template)])
 def test_bring_home_puts_everything_on_one_device(ask):
     template = wide_net()
     parallel = multi_gpu_model(template, gpus=DEVICES)

@@ -6,6 +6,7 @@ from collections import Counter
 import keras
 import pytest
 import tensorflow as tf
+from cases import soak, some
 from equality import dense_model, mean_squared, random_rows
 from executed_graphs import executed, sent_tensors
 from keras import layers, optimizers
@@ -100,7 +101,7 @@ def sent_in_a_step(template: keras.Model, gpus: int):
     return sent_tensors(executed(lambda: parallel.fit(uneven, shuffle=False, verbose=0)))
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [2, soak(4), 8])
 def test_bytes_of_weights_and_gradients_are_those_of_a_ring(gpus):
     template = dense_model()
     packed = [t for t in sent_in_a_step(template, gpus) if t.shape and t.num_bytes]
@@ -109,7 +110,7 @@ def test_bytes_of_weights_and_gradients_are_those_of_a_ring(gpus):
     assert sum(t.num_bytes for t in packed) == 2 * (gpus - 1) * weights
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [soak(2), 4, soak(8)])
 def test_a_slice_its_outputs_and_their_gradient_are_sent_once_for_each_replica(gpus):
     arrays = [t for t in sent_in_a_step(dense_model(), gpus) if t.dtype != "int32"]  # rows are counted
     of_the_batch = [t for t in arrays if t.num_bytes is None]
@@ -174,7 +175,13 @@ def plain():
     return step_of(net())[1]
 
 
-@pytest.mark.parametrize("update", UPDATES)
+ONE_OF_EACH = [
+    *("SGD with momentum", "Adam", "Adafactor", "Muon", "ScheduleFreeAdamW", "MultiOptimizer", "loss scaling"),
+    *("moving average that overwrites", "global_clipnorm"),
+]
+
+
+@pytest.mark.parametrize("update", some(UPDATES, ONE_OF_EACH))
 def test_an_update_runs_beside_its_weight_and_moves_no_more_arrays_than_plain_sgd(update, plain):
     parallel, run = step_of(net(), UPDATES[update]())
     assert arrays_moved(run) == arrays_moved(plain)
