@@ -37,6 +37,7 @@ def ragged(n):
     return tf.RaggedTensor.from_row_lengths(tf.range(sum(i % 4 for i in range(n))), [i % 4 for i in range(n)])
 
 
+@functools.cache  # TensorFlow makes it in Python, number by number
 def ragged_twice(n):
     return tf.ragged.constant([[[i] * (j % 2) for j in range(i % 3)] for i in range(n)], ragged_rank=2, dtype=tf.int32)
 

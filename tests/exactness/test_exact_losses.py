@@ -69,7 +69,8 @@ OWN = [
 
 @pytest.mark.parametrize(("loss", "gpus"), OWN)
 def test_own_loss(loss, gpus):
-    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=with_loss(loss), gpus=gpus)
+    x, y = random_rows(ROWS, 3), random_rows(ROWS, 2)
+    assert_same_training(dense_model, x, y, compile=with_loss(loss), gpus=gpus, only_fit=True)
 
 
 @pytest.mark.parametrize("gpus", [3, soak(8)])
@@ -122,7 +123,8 @@ def test_crossentropy_of_probabilities_that_round_to_0_or_1(activation, own, run
         return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [loss], "run_eagerly": run_eagerly}
 
     x = 60 * random_rows(ROWS, 3)
-    assert_same_training(lambda: ending_in(activation, units, own), x, random_ids(ROWS, 1, below=2), compile=compile)
+    y = random_ids(ROWS, 1, below=2)
+    assert_same_training(lambda: ending_in(activation, units, own), x, y, compile=compile, only_fit=True)
 
 
 @pytest.mark.parametrize("as_function", [False, True])
@@ -239,7 +241,7 @@ def test_weight_regularizers_count_once():
         output = layers.Dense(2, kernel_regularizer=keras.regularizers.L1L2(0.05, 0.1))
         return keras.Sequential([keras.Input((3,)), hidden, output])
 
-    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared)
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, only_fit=True)
 
 
 def test_activity_regularizers():
@@ -247,7 +249,7 @@ def test_activity_regularizers():
         hidden = layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.1))
         return keras.Sequential([keras.Input((3,)), hidden, layers.ActivityRegularization(l1=0.05), layers.Dense(2)])
 
-    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared)
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, only_fit=True)
 
 
 def test_regularizers_of_a_layer_that_is_called_twice():
@@ -256,7 +258,7 @@ def test_regularizers_of_a_layer_that_is_called_twice():
         inputs = keras.Input((3,))
         return keras.Model(inputs, layers.Dense(2)(shared(shared(inputs))))
 
-    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared)
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, only_fit=True)
 
 
 # Weights of rows ------------------------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def test_class_weight():
 
     weights = {0: 0.2, 1: 1.0, 2: 3.0}
     y = random_ids(ROWS, below=3)
-    assert_same_training(build, random_rows(ROWS, 3), y, compile=compile, class_weight=weights)
+    assert_same_training(build, random_rows(ROWS, 3), y, compile=compile, class_weight=weights, only_fit=True)
 
 
 def test_sample_weight_per_output():

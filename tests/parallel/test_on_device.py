@@ -24,7 +24,7 @@ def masked_tower(on_device):
     with on_device("CPU:3"):
         x = layers.Embedding(9, 4, mask_zero=True)(ids)
     with on_device("CPU:4"):
-        x = layers.GRU(4, activity_regularizer=keras.regularizers.L2(0.1))(x)
+        x = layers.SimpleRNN(4, activity_regularizer=keras.regularizers.L2(0.1))(x)
         part = keras.Sequential([keras.Input((4,)), layers.Dense(4, kernel_regularizer="l2"), layers.Dropout(0.3)])
         x = part(x)
     with on_device("CPU:5"):

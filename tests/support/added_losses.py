@@ -46,7 +46,7 @@ def behind_masks():
     x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
     x = Adds(masked_mean)(x)
     pooled = Adds(sum_of_squares)(keras.layers.GlobalAveragePooling1D()(x))
-    x = Adds(sum_of_squares)(keras.layers.LSTM(3)(x))
+    x = Adds(sum_of_squares)(keras.layers.SimpleRNN(3)(x))
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()([x, pooled])))
 
 

@@ -37,7 +37,7 @@ def masked_tower(on):
     with on("GPU:0"):
         x = layers.Embedding(9, 4, mask_zero=True)(ids)
     with on("GPU:1"):
-        x = layers.GRU(4, activity_regularizer=keras.regularizers.L2(0.1))(x)
+        x = layers.SimpleRNN(4, activity_regularizer=keras.regularizers.L2(0.1))(x)
         x = keras.Sequential([keras.Input((4,)), layers.Dense(4, "tanh", kernel_regularizer="l2")])(x)
     with on("GPU:2"):
         x = layers.BatchNormalization(synchronized=True)(x)

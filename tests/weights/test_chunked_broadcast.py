@@ -80,7 +80,8 @@ def test_in_pieces_training_has_the_numbers_of_one_device(gpus, cpu_relocation):
     def compile():
         return {"optimizer": keras.optimizers.Adam(0.02, clipnorm=0.5), "loss": "mse"}
 
-    assert_same_training(lopsided_net, *rows(), compile=compile, gpus=gpus, cpu_relocation=cpu_relocation)
+    ways = {"compile": compile, "gpus": gpus, "cpu_relocation": cpu_relocation, "only_fit": True}
+    assert_same_training(lopsided_net, *rows(), **ways)
 
 
 @pytest.mark.usefixtures("everything_is_worth_cutting")
