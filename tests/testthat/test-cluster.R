@@ -72,15 +72,6 @@ test_that("tasks of SLURM that call join_cluster() join, before another package 
   expect_equal(run_two_workers(asked, by_slurm = TRUE), joined)
 })
 
-test_that("a task of SLURM that does not join trains separately, and prints one line about it", {
-  apart <- c("multigpu::simulate_gpus(2)", sub("gpus = 1", "gpus = 2", head(built_by_another, -1), fixed = TRUE))
-  printed <- run_in_new_r(apart, env = c("SLURM_PROCID=0", step_of_slurm()))
-  told <- grep("^multigpu: this is one of 2 tasks", printed, value = TRUE)
-  expect_length(told, 1)
-  cure <- "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'"
-  expect_match(told, cure, fixed = TRUE)
-})
-
 resolver_of <- function(...) {
   spec <- tf$train$ClusterSpec(reticulate::dict(worker = list(...)))
   tf$distribute$cluster_resolver$SimpleClusterResolver(spec, task_type = "worker", task_id = 0L)

@@ -9,14 +9,6 @@ test_that("simulated devices are those that `gpus` counts", {
   expect_identical(as_gpus(gpus), as.list(gpus$name))
 })
 
-test_that("without a GPU, the table is empty and prints the reason", {
-  printed <- run_in_new_r("print(multigpu::available_gpus()); print(nrow(multigpu::available_gpus()))",
-    env = "CUDA_VISIBLE_DEVICES=-1"
-  )
-  expect_true(any(startsWith(printed, "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs.")))
-  expect_true("[1] 0" %in% printed)
-})
-
 test_that("devices cannot be simulated twice, nor in parts", {
   expect_snapshot({
     writeLines(error_text(simulate_gpus(2)))

@@ -78,13 +78,3 @@ test_that("files that do not exist are errors", {
     writeLines(error_text(save_model_hdf5(small_model(), "/nowhere/model.h5")))
   })
 })
-
-test_that("a file that is asked for by name is written without advice", {
-  lines <- c(
-    "library(multigpu)", "model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))",
-    "cat('begin\\n'); save_model_hdf5(model, tempfile(fileext = '.h5')); cat('end\\n')"
-  )
-  printed <- run_in_new_r(lines)
-  printed <- printed[seq(match("begin", printed), match("end", printed))]
-  expect_identical(printed, c("begin", "end"))
-})
