@@ -27,6 +27,15 @@ parallel_model <- function(...) {
   compile(model, "sgd", "mse", ...)
 }
 
+# One for all tests that say nothing about a model's first training: TensorFlow traces a step, which takes longest.
+shared_parallel_model <- local({
+  model <- NULL
+  function() {
+    if (is.null(model)) model <<- parallel_model()
+    model
+  }
+})
+
 weights_of <- function(model) {
   unlist(model$get_weights())
 }
