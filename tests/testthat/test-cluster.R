@@ -35,7 +35,8 @@ run_two_workers <- function(lines) {
     paste0("PYTHONPATH=", paste(c(python_folder(), Sys.getenv("PYTHONPATH")), collapse = .Platform$path.sep)),
     paste0("PATH=", R.home("bin"), .Platform$path.sep, Sys.getenv("PATH")) # --as-cran puts another Rscript there
   )
-  printed <- system2("sh", c("-c", shQuote(both)), stdout = TRUE, stderr = TRUE, env = env)
+  # a worker whose peer does not join waits for it for ever
+  printed <- system2("sh", c("-c", shQuote(both)), stdout = TRUE, stderr = TRUE, env = env, timeout = 300)
   lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
   if (length(lines) != 2) stop(paste(printed, collapse = "\n"))
   lines
