@@ -1,84 +1,56 @@
-# Several machines: the same call, with TF_CONFIG set.
+# Several machines: the same call, with TF_CONFIG set, or in a task of SLURM.
 
 script_of_a_worker <- c(
   "library(multigpu)",
+  "if (nzchar(Sys.getenv('SLURM_PROCID'))) join_cluster()",
   "x <- matrix(sin(1:200), 50)",
   "of_another <- reticulate::import('keras')", # as a package that has built a model before
   "of_another$utils$set_random_seed(0L)",
   "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
-  "parallel_model <- multi_gpu_model(model, gpus = if (nzchar(Sys.getenv('TF_CONFIG'))) 1 else 2)",
+  "parallel_model <- multi_gpu_model(model, gpus = if (exists('alone')) 2 else 1)",
   "parallel_model %>% compile('sgd', 'mse')",
   "history <- parallel_model %>% fit(x, x[, 1], batch_size = 16, epochs = 2, verbose = 0)",
   "stopifnot(nrow(overview(parallel_model)) > 0)",
+  # in one piece: both print at the same time
   "cat(sprintf('%s: %.5f\\n', format(parallel_model$plan$cluster), tail(history$metrics$loss, 1)))"
 )
 
-# What two workers print that run these lines, sorted: with TF_CONFIG, or with what SLURM tells its tasks.
-run_two_workers <- function(lines, by_slurm = FALSE) {
+# What two workers print that run these lines, sorted. The first gets TF_CONFIG from the launcher. The second gets what
+# SLURM tells its tasks, as `srun Rscript file` does.
+run_two_workers <- function(lines) {
   file <- tempfile(fileext = ".R")
   writeLines(lines, file)
   python <- reticulate::py_config()$python
+  port <- reticulate::import_from_path("multigpu.cli.launch", python_folder())$free_ports(1L)
+  hosts <- sprintf("localhost:%d,localhost:%d", port, port + 1L)
+  launched <- paste(shQuote(python), "-m multigpu launch --rank 0 --hosts", hosts, shQuote(file))
+  task <- c(
+    "SLURM_PROCID=1", "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_NUM_TASKS=2",
+    sprintf("SLURM_STEP_RESV_PORTS=%d-%d", port, port + 1L), shQuote(file.path(R.home("bin"), "Rscript")), shQuote(file)
+  )
+  both <- paste(launched, "&", paste(task, collapse = " "), "; wait")
   libs <- paste(.libPaths(), collapse = .Platform$path.sep)
   env <- c(
     paste0("R_LIBS=", libs), "TESTTHAT=false", paste0("RETICULATE_PYTHON=", python),
-    paste0("PYTHONPATH=", python_folder()),
+    paste0("PYTHONPATH=", paste(c(python_folder(), Sys.getenv("PYTHONPATH")), collapse = .Platform$path.sep)),
     paste0("PATH=", R.home("bin"), .Platform$path.sep, Sys.getenv("PATH")) # --as-cran puts another Rscript there
   )
-  printed <- if (by_slurm) {
-    system2("sh", c("-c", shQuote(two_tasks(file))), stdout = TRUE, stderr = TRUE, env = c(env, step_of_slurm()))
-  } else {
-    command <- c("-m", "multigpu", "launch", "--processes", "2", shQuote(file))
-    system2(python, command, stdout = TRUE, stderr = TRUE, env = env)
-  }
+  # a worker whose peer does not join waits for it for ever
+  printed <- system2("sh", c("-c", shQuote(both)), stdout = TRUE, stderr = TRUE, env = env, timeout = 300)
   lines <- sort(grep("^worker [01] of 2: ", printed, value = TRUE))
   if (length(lines) != 2) stop(paste(printed, collapse = "\n"))
   lines
 }
 
-# As `srun -n 2 Rscript file` does.
-two_tasks <- function(file) {
-  task <- paste("SLURM_PROCID=%d", shQuote(file.path(R.home("bin"), "Rscript")), shQuote(file))
-  paste(sprintf(task, 0), "&", sprintf(task, 1), "; wait")
-}
-
-step_of_slurm <- function() {
-  ports <- reticulate::import_from_path("multigpu.cli.launch", python_folder())$free_ports(1L)
-  c(
-    "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_NUM_TASKS=2",
-    sprintf("SLURM_STEP_RESV_PORTS=%d-%d", ports, ports + 1L)
-  )
-}
-
-test_that("two processes with TF_CONFIG train as one, also a model that another package has built first", {
+test_that("a process with TF_CONFIG and a task of SLURM that joins train as one, a model that another package built", {
   lines <- run_two_workers(script_of_a_worker)
+  expect_identical(sub(":.*", "", lines), c("worker 0 of 2", "worker 1 of 2"))
   losses <- sub(".*: ", "", lines)
   expect_equal(losses[1], losses[2])
 
-  alone <- capture.output(eval(parse(text = script_of_a_worker), new.env()))
-  expect_equal(losses[1], sub(".*: ", "", tail(alone, 1)))
-})
-
-built_by_another <- c(
-  "library(multigpu)",
-  "of_another <- reticulate::import('keras')",
-  "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
-  "parallel_model <- multi_gpu_model(model, gpus = 1)",
-  "cat(sprintf('%s: joined\\n', format(parallel_model$plan$cluster)))" # in one piece: both print at the same time
-)
-
-test_that("tasks of SLURM that call join_cluster() join, before another package builds the model", {
-  joined <- c("worker 0 of 2: joined", "worker 1 of 2: joined")
-  asked <- append(built_by_another, "join_cluster()", after = 1)
-  expect_equal(run_two_workers(asked, by_slurm = TRUE), joined)
-})
-
-test_that("a task of SLURM that does not join trains separately, and prints one line about it", {
-  apart <- c("multigpu::simulate_gpus(2)", sub("gpus = 1", "gpus = 2", head(built_by_another, -1), fixed = TRUE))
-  printed <- run_in_new_r(apart, env = c("SLURM_PROCID=0", step_of_slurm()))
-  told <- grep("^multigpu: this is one of 2 tasks", printed, value = TRUE)
-  expect_length(told, 1)
-  cure <- "one model together, call `join_cluster()` at the top of the script; TF_CONFIG='{}'"
-  expect_match(told, cure, fixed = TRUE)
+  alone <- list2env(list(alone = TRUE), parent = globalenv())
+  printed <- capture.output(eval(parse(text = script_of_a_worker), alone))
+  expect_equal(losses[1], sub(".*: ", "", tail(printed, 1)))
 })
 
 resolver_of <- function(...) {

@@ -9,13 +9,13 @@ test_that("R functions are called at their hooks, in order, with logs", {
   )
   callbacks <- sapply(names, note, simplify = FALSE)
   data <- small_data(32)
-  fit(parallel_model(), data$x, data$y, epochs = 2, callbacks = callbacks)
+  fit(shared_parallel_model(), data$x, data$y, epochs = 2, callbacks = callbacks)
   expect_identical(calls, c(names[1], rep(names[2:5], 2), names[6]))
 })
 
 test_that("a callback gets the epoch and the logs, and the template has the weights trained so far", {
   data <- small_data()
-  parallel <- parallel_model()
+  parallel <- shared_parallel_model()
   seen <- list()
   weights <- list()
   history <- fit(parallel, data$x, data$y, epochs = 2, callbacks = list(on_epoch_end = function(epoch, logs) {
@@ -35,7 +35,7 @@ test_that("functions may take fewer arguments, and the hook names of Keras 2 are
     list(on_batch_end = function() batches <<- batches + 1),
     keras$callbacks$TerminateOnNaN()
   )
-  fit(parallel_model(), small_data(32)$x, small_data(32)$y, epochs = 2, batch_size = 16, callbacks = callbacks)
+  fit(shared_parallel_model(), small_data(32)$x, small_data(32)$y, epochs = 2, batch_size = 16, callbacks = callbacks)
   expect_identical(epochs, 0:1)
   expect_identical(batches, 4)
 })
@@ -46,7 +46,7 @@ test_that("evaluate and predict have callbacks", {
     on_test_end = function(logs) ended <<- c(ended, "test"),
     on_predict_end = function(logs) ended <<- c(ended, "predict")
   )
-  parallel <- parallel_model()
+  parallel <- shared_parallel_model()
   evaluate(parallel, small_data()$x, small_data()$y, callbacks = callbacks)
   predict(parallel, small_data()$x, callbacks = callbacks)
   expect_identical(ended, c("test", "predict"))
@@ -54,7 +54,7 @@ test_that("evaluate and predict have callbacks", {
 
 test_that("an error in a callback ends training with its message", {
   callbacks <- list(on_epoch_end = function(epoch, logs) stop("disk is full"))
-  expect_error(fit(parallel_model(), small_data()$x, small_data()$y, callbacks = callbacks), "^disk is full$")
+  expect_error(fit(shared_parallel_model(), small_data()$x, small_data()$y, callbacks = callbacks), "^disk is full$")
 })
 
 test_that("an unknown hook is an error", {

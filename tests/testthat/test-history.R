@@ -24,7 +24,7 @@ test_that("a history is a data frame of one row per epoch, metric and kind of da
 test_that("epochs of a resumed training, and of validation every second epoch, are those of Keras", {
   data <- small_data()
   history <- fit(
-    parallel_model(), data$x, data$y, epochs = 6, initial_epoch = 2,
+    shared_parallel_model(), data$x, data$y, epochs = 6, initial_epoch = 2,
     validation_data = list(data$x, data$y), validation_freq = 2L
   )
   values <- as.data.frame(history)
@@ -49,7 +49,7 @@ test_that("a history plots with either kind of graphics", {
 })
 
 test_that("a training of 0 epochs has a history that prints, and no plot", {
-  history <- fit(parallel_model(), small_data()$x, small_data()$y, epochs = 0)
+  history <- fit(shared_parallel_model(), small_data()$x, small_data()$y, epochs = 0)
   expect_output(print(history), "^Trained for 0 epochs.$")
   expect_identical(nrow(as.data.frame(history)), 0L)
   expect_snapshot({

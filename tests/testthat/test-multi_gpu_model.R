@@ -28,7 +28,7 @@ quick_test_that("R and Python give the same numbers for the same template and da
 })
 
 test_that("the template has the trained weights", {
-  parallel <- parallel_model()
+  parallel <- shared_parallel_model()
   before <- weights_of(parallel$template)
   fit(parallel, small_data()$x, small_data()$y, epochs = 1)
   expect_identical(weights_of(parallel$template), weights_of(parallel))

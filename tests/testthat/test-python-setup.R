@@ -43,28 +43,50 @@ test_that("the remedy depends on whether a Python is selected", {
   expect_identical(failure_reason("ImportError: libcuda\n"), "libcuda")
 })
 
-test_that("every function reports a Python without Keras", {
-  folder <- tempfile("bare")
-  system2(reticulate::py_config()$python, c("-m", "venv", "--without-pip", folder))
-  bare <- file.path(folder, "bin", "python")
-  lines <- c(
-    "library(multigpu)", "say <- function(expr) tryCatch(expr, error = function(e) cat(conditionMessage(e), ''))",
-    "say(multi_gpu_model(1, 2))", "say(keras_model_sequential())", "say(simulate_gpus(2))"
-  )
-  printed <- paste(run_in_new_r(lines, env = paste0("RETICULATE_PYTHON=", bare)), collapse = " ")
-  found <- gregexpr("Expected TensorFlow 2.21 or later. Received: none, with Python at", printed, fixed = TRUE)[[1]]
-  expect_length(found, 3)
+# What new sessions print, none of which gets as far as TensorFlow.
+printed_by <- local({
+  printed <- NULL
+  function(name) {
+    if (is.null(printed)) printed <<- run_in_new_rs(scripts(reticulate::py_config()$python))
+    printed[[name]]
+  }
 })
 
-test_that("a Keras that lacks what the package uses is refused by every function, with what is missing", {
-  lines <- c(
-    "library(multigpu)", "reticulate::py_run_string('import keras; del keras.Layer._flatten_layers')",
-    "cat(tryCatch(multi_gpu_model(1, 2), error = conditionMessage), '\\n')", "invisible(multigpu_sitrep())"
+scripts <- function(python) {
+  folder <- tempfile("bare")
+  system2(python, c("-m", "venv", "--without-pip", folder))
+  bare <- file.path(folder, "bin", "python")
+  list(
+    nowhere = c(
+      "Sys.setenv(RETICULATE_PYTHON = '/nowhere/python')", "library(multigpu)", "cat(reticulate::py_available())"
+    ),
+    without_keras = c(
+      sprintf("Sys.setenv(RETICULATE_PYTHON = '%s')", bare),
+      "library(multigpu)", "say <- function(expr) tryCatch(expr, error = function(e) cat(conditionMessage(e), ''))",
+      "say(multi_gpu_model(1, 2))", "say(keras_model_sequential())", "say(simulate_gpus(2))"
+    ),
+    failed = c(
+      "library(multigpu)", sprintf("Sys.setenv(WORKON_HOME = '%s')", tempfile("environments")),
+      "failed <- try(install_multigpu('mine', python = '/no/python'), silent = TRUE)",
+      "stopifnot(inherits(failed, 'try-error'))",
+      "Sys.setenv(PIP_INDEX_URL = 'http://127.0.0.1:9', PIP_RETRIES = 0)",
+      # an environment is made, in a second instead of ten, and then nothing can be installed into it
+      "options(reticulate.virtualenv.module = 'venv', reticulate.virtualenv.extra = '--without-pip')",
+      sprintf("failed <- try(install_multigpu('mine', python = '%s', cuda = FALSE), silent = TRUE)", python),
+      "stopifnot(inherits(failed, 'try-error'))",
+      "cat('left:', list.files(Sys.getenv('WORKON_HOME')), '\\n')"
+    )
   )
-  printed <- grep("private names", run_in_new_r(lines), value = TRUE)
-  expect_length(printed, 2)
-  expect_match(printed, "^Expected a Keras and a TensorFlow with the private names that multigpu [0-9.]+ uses[.] ")
-  expect_match(printed, "lack 'keras.Layer._flatten_layers'. Run `reticulate::py_install(c(\"keras==", fixed = TRUE)
+}
+
+test_that("the package loads without Python, and does not start it", {
+  expect_identical(printed_by("nowhere"), "FALSE")
+})
+
+test_that("every function reports a Python without Keras", {
+  printed <- paste(printed_by("without_keras"), collapse = " ")
+  found <- gregexpr("Expected TensorFlow 2.21 or later. Received: none, with Python at", printed, fixed = TRUE)[[1]]
+  expect_length(found, 3)
 })
 
 test_that("numpy is old enough for an old reticulate", {
@@ -74,18 +96,7 @@ test_that("numpy is old enough for an old reticulate", {
 })
 
 test_that("an attempt to install that fails leaves nothing behind", {
-  root <- tempfile("environments")
-  lines <- c(
-    "library(multigpu)", sprintf("Sys.setenv(WORKON_HOME = '%s')", root),
-    "failed <- try(install_multigpu('mine', python = '/no/python'), silent = TRUE)",
-    "stopifnot(inherits(failed, 'try-error'))",
-    sprintf("python <- '%s'", reticulate::py_config()$python),
-    "Sys.setenv(PIP_INDEX_URL = 'http://127.0.0.1:9', PIP_RETRIES = 0)",
-    "failed <- try(install_multigpu('mine', python = python, cuda = FALSE), silent = TRUE)",
-    "stopifnot(inherits(failed, 'try-error'))",
-    "cat('left:', list.files(Sys.getenv('WORKON_HOME')), '\\n')"
-  )
-  expect_match(run_in_new_r(lines), "^left: *$", all = FALSE)
+  expect_match(printed_by("failed"), "^left: *$", all = FALSE)
 })
 
 test_that("an environment with another Python is named, not used", {

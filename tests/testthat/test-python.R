@@ -2,14 +2,6 @@ test_that("temporary files of Python are deleted with those of R", {
   expect_identical(reticulate::import("tempfile")$gettempdir(), tempdir())
 })
 
-test_that("the package loads without Python, and does not start it", {
-  printed <- run_in_new_r(
-    c("library(multigpu)", "cat(reticulate::py_available())"),
-    env = "RETICULATE_PYTHON=/nowhere/python"
-  )
-  expect_identical(printed, "FALSE")
-})
-
 test_that("a symbolic link that became a file is reported", {
   link <- tempfile()
   writeLines("../python", link)

@@ -12,24 +12,26 @@ batches_of <- function(data, size = 10, last = Inf) {
 
 test_that("a generator trains and validates as the arrays do, on four devices", {
   data <- small_data()
-  by_generator <- parallel_model()
+  parallel <- parallel_model()
+  start <- lapply(parallel$template$get_weights(), as_arrays)
   history <- fit(
-    by_generator, batches_of(data), steps_per_epoch = 5, epochs = 3,
+    parallel, batches_of(data), steps_per_epoch = 5, epochs = 3,
     validation_data = batches_of(data), validation_steps = 5
   )
-  by_arrays <- parallel_model()
+  by_generator <- weights_of(parallel)
+  parallel$template$set_weights(start)
   reference <- fit(
-    by_arrays, data$x, data$y, batch_size = 10, epochs = 3, shuffle = FALSE,
+    parallel, data$x, data$y, batch_size = 10, epochs = 3, shuffle = FALSE,
     validation_data = list(data$x, data$y)
   )
   expect_equal(history$metrics$loss, reference$metrics$loss, tolerance = 1e-6) # float32
   expect_equal(history$metrics$val_loss, reference$metrics$val_loss, tolerance = 1e-6)
-  expect_identical(weights_of(by_generator), weights_of(by_arrays))
+  expect_identical(by_generator, weights_of(parallel))
 })
 
 test_that("the verbs of Keras 2 accept generators", {
   data <- small_data()
-  parallel <- parallel_model()
+  parallel <- shared_parallel_model()
   history <- fit_generator(parallel, batches_of(data), 5, epochs = 2, validation_data = list(data$x, data$y))
   expect_length(history$metrics$val_loss, 2)
   by_arrays <- evaluate(parallel, data$x, data$y)$loss
@@ -48,7 +50,7 @@ test_that("a generator returns sample weights and is not called more often than 
     calls <<- calls + 1
     list(data$x, data$y, rep(0, 20))
   }
-  history <- fit(parallel_model(), weighted, steps_per_epoch = 2, epochs = 2)
+  history <- fit(shared_parallel_model(), weighted, steps_per_epoch = 2, epochs = 2)
   expect_identical(history$metrics$loss, c(0, 0))
   expect_identical(calls, 4)
 })
@@ -56,19 +58,19 @@ test_that("a generator returns sample weights and is not called more often than 
 test_that("Python generators and datasets are passed to Keras unchanged", {
   data <- small_data()
   dataset <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(data$x, array(data$y)))$batch(10L)
-  history <- fit_generator(parallel_model(), dataset, steps_per_epoch = 5, epochs = 1)
+  history <- fit_generator(shared_parallel_model(), dataset, steps_per_epoch = 5, epochs = 1)
   expect_length(history$metrics$loss, 1)
 })
 
 test_that("an error in a generator ends training with its message", {
-  expect_error(fit(parallel_model(), function() stop("no file"), steps_per_epoch = 2), "^no file$")
+  expect_error(fit(shared_parallel_model(), function() stop("no file"), steps_per_epoch = 2), "^no file$")
 })
 
 test_that("a generator without a number of steps, or without batches, is an error", {
   data <- small_data()
   expect_snapshot({
-    writeLines(error_text(fit(parallel_model(), batches_of(data))))
-    writeLines(error_text(fit(parallel_model(), batches_of(data, last = 0), steps_per_epoch = 2)))
-    writeLines(error_text(fit(parallel_model(), function() data$x, steps_per_epoch = 2)))
+    writeLines(error_text(fit(shared_parallel_model(), batches_of(data))))
+    writeLines(error_text(fit(shared_parallel_model(), batches_of(data, last = 0), steps_per_epoch = 2)))
+    writeLines(error_text(fit(shared_parallel_model(), function() data$x, steps_per_epoch = 2)))
   })
 })

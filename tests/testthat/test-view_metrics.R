@@ -12,7 +12,7 @@ test_that("the viewer gets the metrics after each epoch, with NA for future epoc
   tfruns <- mock_tfruns()
   viewer <- metrics_viewer(TRUE, 3, tfruns)
   data <- small_data()
-  fit(parallel_model(), data$x, data$y, epochs = 3, callbacks = viewer)
+  fit(shared_parallel_model(), data$x, data$y, epochs = 3, callbacks = viewer)
   expect_length(tfruns$tables, 3)
   expect_identical(colSums(is.na(tfruns$tables[[1]])), c(loss = 2))
   expect_identical(colSums(is.na(tfruns$tables[[3]])), c(loss = 0))
@@ -22,7 +22,7 @@ test_that("values are shown at their epochs, with `validation_freq` and `initial
   tfruns <- mock_tfruns()
   data <- small_data()
   history <- fit(
-    parallel_model(), data$x, data$y,
+    shared_parallel_model(), data$x, data$y,
     epochs = 5, initial_epoch = 1, validation_split = 0.5, validation_freq = 2,
     callbacks = metrics_viewer(TRUE, 5, tfruns)
   )
