@@ -1,5 +1,6 @@
 """Where the parts of a template in groups run, what travels between them, in which order, and what is refused."""
 
+import math
 from collections import Counter
 
 import keras
@@ -69,6 +70,19 @@ def test_activations_travel_once_each_way_and_weights_to_other_groups_alone():
         for first, second in set(map(tuple, gpus)):
             assert between[first, second] == between[second, first] == slices
         assert any({"CPU:1", "CPU:3"} == set(pair) for pair in between) == copied
+
+
+def test_weights_travel_to_the_other_group_in_the_type_of_computation():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        parallel = multigpu.multi_gpu_model(wide(multigpu.on_device), gpus=[["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]])
+        parallel.compile("sgd", "mse")
+        x = random_rows(16, 64)
+        ran = executed(lambda: parallel.fit(x, x, batch_size=16, verbose=0))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    kernels = [sent.dtype for sent in sent_tensors(ran) if math.prod(sent.shape or ()) >= 64 * 64]
+    assert set(kernels) == {"float16"}
 
 
 def test_shared_weights_travel_to_the_other_part_once_for_all_slices():

@@ -417,6 +417,14 @@ def test_layers_that_change_rows_and_change_them_back_are_not_the_ones_to_name()
         multi_gpu_model(template, gpus=2)(x)
 
 
+def test_a_layer_that_fails_with_the_only_row_of_a_slice_is_named():
+    x = np.ones((4, 4), "float32")
+    template = CallsOdd(Odd(lambda y: keras.ops.reshape(keras.ops.reshape(y, (-1, 8)), (-1, 4))))
+    template(x)
+    with pytest.raises(ValueError, match=r"Received: layer 'odd', which fails with 1 row"):
+        multi_gpu_model(template, gpus=4)(x)
+
+
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
     parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
     with pytest.raises(ValueError, match="Dimensions must be equal") as error:

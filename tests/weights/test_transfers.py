@@ -118,6 +118,13 @@ def test_a_slice_its_outputs_and_their_gradient_are_sent_once_for_each_replica(g
     assert all("CPU:0" in (t.start, t.end) for t in of_the_batch)
 
 
+def test_numbers_of_the_optimizer_come_from_the_cpu_and_not_by_way_of_a_gpu():
+    _, run = step_of(net(), cpu_merge=False)
+    numbers = Counter((t.start, t.end) for t in sent_tensors(run) if t.shape == () and t.dtype == "float32")
+    assert all(numbers["CPU:0", device] for device in DEVICES)  # the learning rate
+    assert not [ends for ends in numbers if "CPU:0" not in ends]
+
+
 # The update -----------------------------------------------------------------------------------------------------------
 
 
