@@ -5,7 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases import soak
-from equality import COUNTS, FLOAT32, assert_same_training, dense_model, mean_squared, random_ids, random_rows, train
+from equality import (
+    COUNTS,
+    FLOAT32,
+    assert_same_training,
+    dense_model,
+    mean_squared,
+    random_ids,
+    random_rows,
+    traced_once,
+    train,
+)
 from masked_ids import PADDINGS
 
 from multigpu import multi_gpu_model
@@ -402,3 +412,19 @@ def test_twins_with_other_weights_are_told_apart():
 
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=2)
+
+
+def test_a_twin_that_is_traced_once_is_the_plain_model():
+    def trained(prepare):
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(0)
+        model = prepare(dense_model())
+        model.compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
+        history = model.fit(random_rows(ROWS, 3), random_rows(ROWS, 2), batch_size=8, shuffle=False, verbose=0).history
+        kept = [*model.variables, *model.optimizer.variables]
+        return {variable.path: variable.numpy() for variable in kept} | {"loss": history["loss"], "mae": history["mae"]}
+
+    once, plain = trained(traced_once), trained(lambda model: model)
+    assert once.keys() == plain.keys()
+    for name, value in plain.items():
+        np.testing.assert_array_equal(once[name], value, err_msg=name)
