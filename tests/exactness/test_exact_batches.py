@@ -42,7 +42,7 @@ def test_arrays_as_r_sends_them(dtype, order):
     """R keeps numbers in float64, columns first."""
     x, y = (np.asarray(rows, dtype, order=order) for rows in (random_rows(65, 3), random_rows(65, 2)))
     assert x.flags.f_contiguous == (order == "F")
-    assert_same_training(dense_model, x, y, compile=mean_squared, batch_size=24)
+    assert_same_training(dense_model, x, y, compile=mean_squared, batch_size=24, as_arrays=True)
 
 
 @pytest.mark.quick

@@ -34,7 +34,8 @@ def with_loss(loss):
     ],
 )
 def test_built_in_loss(loss, gpus):
-    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=with_loss(loss), gpus=gpus)
+    ways = {"compile": with_loss(loss), "gpus": gpus, "only_fit": gpus != 8}
+    assert_same_training(dense_model, random_rows(ROWS, 3), random_rows(ROWS, 2), **ways)
 
 
 def quartic(y_true, y_pred):
@@ -284,7 +285,8 @@ def test_sample_weight_per_time_step_of_a_masked_output():
     x = random_rows(ROWS, 4, 2)
     x[random_ids(ROWS, 4, below=3) == 0] = 0
     weight = np.abs(random_rows(ROWS, 4, seed=1))
-    assert_same_training(build, x, random_rows(ROWS, 4, 1), compile=with_loss("mse"), sample_weight=weight)
+    ways = {"compile": with_loss("mse"), "sample_weight": weight, "only_fit": True}
+    assert_same_training(build, x, random_rows(ROWS, 4, 1), **ways)
 
 
 def test_class_weight():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import soak
 from forked_python import python
 from stock_keras import run_without_package
 
@@ -32,7 +33,7 @@ def test_the_example_of_the_documentation_runs_and_saves_a_plain_file(tmp_path):
     assert run_without_package(loaded, tmp_path) == ["Functional", 20_881_970, "RMSprop"]
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("gpus", [soak(1), 2])
 def test_the_tutorial_for_one_gpu_or_several_runs_on_both(gpus, tmp_path):
     lines = run(tmp_path, "--simulate", 2, SCRIPTS / "vgg19.py", "--output", "plot.png", "-g", gpus)
     assert lines[0] == f"[INFO] training with {gpus} GPU{'s' if gpus > 1 else ''}..."

@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+from cases import soak
 from equality import FLOAT32
 from runs import resumable
 from worker_processes import Started, results
@@ -46,10 +47,10 @@ def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
 @pytest.mark.parametrize(
     ("where", "absent", "said"),
     [
-        ("in a callback", 0, "does something else"),
+        soak("in a callback", 0, "does something else"),
         ("in a callback", 2, "does something else"),
         ("for its data", 0, "waits for its data, or is in the midst of a step"),
-        ("for its data", 1, "waits for its data, or is in the midst of a step"),
+        soak("for its data", 1, "waits for its data, or is in the midst of a step"),
     ],
 )
 def test_a_worker_for_which_the_others_wait_in_vain_is_named(where, absent, said):

@@ -152,7 +152,7 @@ def error_above(y, predicted):
 def training(
     build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
 ) -> dict:
-    return {"build": build, "x": x, "y": y, "compile": compile, **fit}
+    return {"build": build, "x": x, "y": y, "compile": compile, "as_arrays": True, **fit}  # which workers deal
 
 
 STEPS_Y = random_rows(25, 6, 2, seed=2)
@@ -162,16 +162,20 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "a mean over sample weights as loss": training(
         compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")),
         sample_weight=WEIGHTS,
+        only_fit=True,
     ),
     "a sum as loss": training(
-        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"])
+        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="sum"), metrics=["mae"]), only_fit=True
     ),
-    "added losses": training(layers_that_add_losses),
+    "added losses": training(layers_that_add_losses, only_fit=True),
     "masks": training(masked_sequences, IDS, STEPS_Y, compiled(metrics=["mae"])),
     "clipped, with a large table": training(
-        large_table, IDS, compile=compiled(optimizer=lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1))
+        large_table,
+        IDS,
+        compile=compiled(optimizer=lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1)),
+        only_fit=True,
     ),
-    "synchronized statistics": training(synchronized_statistics),
+    "synchronized statistics": training(synchronized_statistics, only_fit=True),
     "several inputs and outputs": training(
         two_outputs,
         {"left": X, "right": X[::-1].copy()},
@@ -191,20 +195,24 @@ TRAININGS: dict[str, dict[str, Any]] = {
         class_weight={0: 1.0, 1: 3.0},
     ),
     "gradients of two steps": training(
-        compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2))
+        compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)), only_fit=True
     ),
-    "several steps in one": training(compile=compiled(steps_per_execution=2)),
+    "several steps in one": training(compile=compiled(steps_per_execution=2), only_fit=True),
     "eagerly": training(compile=compiled(run_eagerly=True)),
-    "state of layers": training(counting),
-    "losses behind masks": training(added_losses.behind_masks, IDS),
+    "state of layers": training(counting, only_fit=True),
+    "losses behind masks": training(added_losses.behind_masks, IDS, only_fit=True),
     "losses of the template": training(added_losses.in_the_template),
     "losses of inner layers, eagerly": training(
         added_losses.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)
     ),
     "functions that give one number": training(compile=compiled(lambda: root_of_the_mean, metrics=[largest_error])),
-    "functions that give one number, of logits": training(certain, 60 * X, Y > 0, compiled(lambda: mean_crossentropy)),
-    "functions that take one row": training(compile=compiled(lambda: error_of_the_first_row)),
-    "a mean of some values, weighted": training(compile=compiled(lambda: error_above), sample_weight=WEIGHTS),
+    "functions that give one number, of logits": training(
+        certain, 60 * X, Y > 0, compiled(lambda: mean_crossentropy), only_fit=True
+    ),
+    "functions that take one row": training(compile=compiled(lambda: error_of_the_first_row), only_fit=True),
+    "a mean of some values, weighted": training(
+        compile=compiled(lambda: error_above), sample_weight=WEIGHTS, only_fit=True
+    ),
     "verbs of the class's own": training(Scaled, validation_split=0.3),
 }
 SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size
@@ -230,7 +238,7 @@ def in_parts() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(x))
 
 
-GROUPED = {"a model in parts": {"build": in_parts, "x": X, "y": Y, "compile": compiled()}}
+GROUPED = {"a model in parts": training(in_parts, compile=compiled(), only_fit=True)}
 
 
 def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:

@@ -336,7 +336,13 @@ def built(kind, **compile_kwargs):
 def own_compile_arguments(kind, **kwargs):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     own = {"scale": 0.5} if kind is OwnCompile else {}
-    return {"optimizer": keras.optimizers.Adam(0.05), "loss": loss, "metrics": ["accuracy"], **own, **kwargs}
+    return {
+        "optimizer": keras.optimizers.SGD(0.1, momentum=0.9),
+        "loss": loss,
+        "metrics": ["accuracy"],
+        **own,
+        **kwargs,
+    }
 
 
 OWN_STEPS = [OwnTrainStep, OwnLoss, OwnTestStep, OwnPredictStep, OwnMetrics, OwnCompile]

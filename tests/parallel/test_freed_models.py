@@ -22,14 +22,15 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
 
 
-def used(build, x, y, compile, epochs=1, gpus=2, **fit):
-    """A weak reference to a template that was trained, and evaluated, on two devices."""
+def used(build, x, y, compile, epochs=1, gpus=2, as_arrays=True, only_fit=False, **fit):
+    """A weak reference to a template that was trained, and evaluated unless it is `only_fit`, on two devices."""
     template = build()
     parallel = multigpu.multi_gpu_model(template, gpus=gpus)
     parallel.compile(**compile())
     parallel.fit(x, y, epochs=epochs, batch_size=8, verbose=0, **fit)
-    parallel.evaluate(x, y, batch_size=8, verbose=0)
-    parallel.predict(x, batch_size=8, verbose=0)
+    if not only_fit:
+        parallel.evaluate(x, y, batch_size=8, verbose=0)
+        parallel.predict(x, batch_size=8, verbose=0)
     parallel.predict_on_batch(x)
     return weakref.ref(template)
 

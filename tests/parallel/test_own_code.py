@@ -35,7 +35,7 @@ class Net(keras.Model):
 def built(kind, **compile_kwargs):
     model = kind()
     model(X)
-    model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"], **compile_kwargs)
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"], **compile_kwargs)
     return model
 
 

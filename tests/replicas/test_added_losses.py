@@ -18,6 +18,7 @@ from added_losses import (
     spread_of_rows,
     sum_of_squares,
 )
+from cases import soak
 from equality import ONE_CALL, assert_same_training, mean_squared, random_ids, random_rows
 from keras import ops
 
@@ -76,10 +77,10 @@ def test_losses_are_exact_wherever_they_are_added(build):
     ("build", "way"),
     [
         (behind_masks, {"run_eagerly": True}),
-        (of_inner_layers_without_rows, {"run_eagerly": True}),
+        soak(of_inner_layers_without_rows, {"run_eagerly": True}),
         (in_the_template, {"run_eagerly": True}),
         (in_a_shared_layer, {"jit_compile": True}),
-        (in_the_template, {"jit_compile": True}),
+        soak(in_the_template, {"jit_compile": True}),
         (behind_synchronized_statistics, {"steps_per_execution": 2}),
     ],
 )

@@ -68,7 +68,7 @@ def test_state_of_layers_is_that_of_one_device(kinds):
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
     # 18 rows in batches of 8: the last has 2, so that one of 3 replicas stands by
-    assert_same_training(build, X, Y, compile=mean_squared)
+    assert_same_training(build, X, Y, compile=mean_squared, only_fit="sum over rows" not in kinds)
 
 
 @pytest.mark.parametrize("way", [{"run_eagerly": True}, {"jit_compile": True}], ids=str)
@@ -81,7 +81,9 @@ def test_state_is_exact_in_every_way_of_running(way):
             x = LAYERS[kind]()(x)
         return keras.Model(inputs, keras.layers.Dense(2)(x))
 
-    assert_same_training(build, random_ids(18, 6, below=5), Y, compile=lambda: {**mean_squared(), **way}, gpus=3)
+    assert_same_training(
+        build, random_ids(18, 6, below=5), Y, compile=lambda: {**mean_squared(), **way}, gpus=3, only_fit=True
+    )
 
 
 class OwnNormalization(keras.layers.BatchNormalization):

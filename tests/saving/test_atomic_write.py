@@ -9,7 +9,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from equality import dense_data, dense_net
+from equality import adam_net, dense_data
 
 from multigpu import load_model_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
 from multigpu.saving.atomic_write import atomic_write
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("forked")
 
 @pytest.fixture
 def parallel():
-    return multi_gpu_model(dense_net(), gpus=2)
+    return multi_gpu_model(adam_net(), gpus=2)
 
 
 def assert_refused(save, parallel, path, number, words):
@@ -162,7 +162,7 @@ def test_the_home_folder_and_text_paths_are_understood(save, name, parallel, tmp
 @pytest.mark.parametrize("path", [None, 7, ""])
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(ValueError, match="Expected `filepath` to be the path of a file"):
-        save_model_hdf5(dense_net(), path)
+        save_model_hdf5(adam_net(), path)
 
 
 def test_what_is_no_model_is_refused(tmp_path):
@@ -225,7 +225,7 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path):
 # The three faults that stock Keras has with HDF5 ----------------------------------------------------------------------
 
 
-def trained(build=dense_net, **compile_kwargs):
+def trained(build=adam_net, **compile_kwargs):
     model = build(**compile_kwargs)
     model.fit(*dense_data(), batch_size=8, verbose=0, shuffle=False)
     return model

@@ -8,7 +8,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from equality import dense_net
+from equality import adam_net
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
 from multigpu.saving.file_errors import UntrustedFileError
@@ -53,22 +53,22 @@ def test_the_arguments_are_those_of_the_old_functions():
 @pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "weights", "model.keras.bak", "w.weights.h5"])
 @pytest.mark.parametrize("kind", [str, Path])
 def test_any_file_name_is_taken(name, kind, tmp_path):
-    template = dense_net()
+    template = adam_net()
     expected = random_weights(template)
     parallel = multi_gpu_model(template, gpus=2)
     assert save_model_weights_hdf5(parallel, kind(tmp_path / name)) is True
-    other = multi_gpu_model(dense_net(), gpus=3)
+    other = multi_gpu_model(adam_net(), gpus=3)
     assert load_model_weights_hdf5(other, kind(tmp_path / name)) is other
     assert_weights(other.template, expected)
 
 
 @pytest.mark.parametrize("ending", [".h5", ".keras", ".weights.h5"])
 def test_the_weights_of_a_whole_model_load_under_any_name(ending, tmp_path):
-    model = dense_net()
+    model = adam_net()
     expected = random_weights(model)
     (model.save_weights if ending == ".weights.h5" else model.save)(tmp_path / f"m{ending}")
     (tmp_path / f"m{ending}").rename(tmp_path / "renamed")
-    other = dense_net()
+    other = adam_net()
     load_model_weights_hdf5(other, tmp_path / "renamed")
     assert_weights(other, expected)
 
@@ -157,7 +157,7 @@ def test_freezing_a_part_of_a_nested_model_before_or_after_saving_mixes_nothing_
 
 
 def test_stock_keras_reads_the_listed_weights_of_a_frozen_model(tmp_path):
-    saved, other = dense_net(), dense_net()
+    saved, other = adam_net(), adam_net()
     saved.layers[0].trainable = False
     expected = random_weights(saved)
     save_model_weights_hdf5(saved, tmp_path / "w.h5")
@@ -214,9 +214,9 @@ def test_a_file_that_fits_in_part_changes_nothing(ending, tmp_path):
 
 
 def test_by_name_is_refused_where_the_file_has_no_names_of_layers(tmp_path):
-    dense_net().save_weights(tmp_path / "w.weights.h5")
+    adam_net().save_weights(tmp_path / "w.weights.h5")
     with pytest.raises(UntrustedFileError, match="Leave out `by_name=True`"):
-        load_model_weights_hdf5(dense_net(), tmp_path / "w.weights.h5", by_name=True)
+        load_model_weights_hdf5(adam_net(), tmp_path / "w.weights.h5", by_name=True)
 
 
 def test_a_loss_of_ones_own_is_passed_or_asked_for(tmp_path):
@@ -286,7 +286,7 @@ def test_how_the_model_was_compiled_comes_back_in_full(tmp_path):
 
 
 def test_an_optimizer_whose_state_does_not_fit_starts_anew_with_a_warning(tmp_path):
-    model = dense_net()
+    model = adam_net()
     model.optimizer.build(model.trainable_variables)
     save_model_hdf5(model, tmp_path / "m.h5")
     with h5py.File(tmp_path / "m.h5", "r+") as file:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from cases import soak
-from equality import FLOAT32, dense_data, dense_net
+from equality import FLOAT32, adam_net, dense_data
 from forked_python import python
 from stock_keras import run_python, run_without_package
 
@@ -72,7 +72,7 @@ def resume(folder: Path) -> dict[str, list]:
         for ending in ENDINGS:
             path = folder / f"{before}-{name}{ending}"
             if ending == ".weights.h5":
-                model = on(dense_net(optimizer=OPTIMIZERS[name]()), after)
+                model = on(adam_net(optimizer=OPTIMIZERS[name]()), after)
                 if after == 1:
                     model.optimizer.build(model.trainable_variables)  # or Keras leaves its state out
                 model.load_weights(path)
@@ -90,12 +90,12 @@ def test_two_epochs_and_two_more_in_a_new_process_are_four(tmp_path):
     expected = {}
     for name, make in OPTIMIZERS.items():
         keras.utils.set_random_seed(0)
-        uninterrupted = dense_net(optimizer=make())
+        uninterrupted = adam_net(optimizer=make())
         start = uninterrupted.get_weights()
         uninterrupted.fit(x, y, epochs=4, **FIT)
         expected[name] = uninterrupted.get_weights()
         for num_devices in {before for before, _, of in ROUTES if of == name}:
-            model = dense_net(optimizer=make())
+            model = adam_net(optimizer=make())
             model.set_weights(start)
             model = on(model, num_devices)
             model.fit(x, y, epochs=2, **FIT)
@@ -116,7 +116,7 @@ def test_two_epochs_and_two_more_in_a_new_process_are_four(tmp_path):
 
 
 def test_the_template_saved_alone_carries_the_optimizer_of_the_parallel_model(tmp_path):
-    template = dense_net()
+    template = adam_net()
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(optimizer=keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
     parallel.fit(*dense_data(), **FIT)
@@ -132,7 +132,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path[:0] = {PATH!r}
 import keras, json, signal
 import multigpu
-from equality import dense_data, dense_net
+from equality import dense_data, adam_net
 multigpu.simulate_gpus(2)
 
 class Killed(keras.callbacks.Callback):
@@ -145,7 +145,7 @@ class Killed(keras.callbacks.Callback):
 
 seen = []
 keras.utils.set_random_seed(0)
-parallel = multigpu.multi_gpu_model(dense_net(), gpus=2)
+parallel = multigpu.multi_gpu_model(adam_net(), gpus=2)
 backup = keras.callbacks.BackupAndRestore("backup")
 parallel.fit(*dense_data(), epochs=4, batch_size=8, shuffle=False, verbose=0, callbacks=[backup, Killed()])
 print(json.dumps([seen, [weight.tolist() for weight in parallel.get_weights()]]))
@@ -161,7 +161,7 @@ def test_training_killed_under_backup_and_restore_goes_on_to_the_same_end(tmp_pa
     epochs, weights = json.loads(again.stdout.splitlines()[-1])
     assert epochs == [2, 3]
     keras.utils.set_random_seed(0)
-    uninterrupted = dense_net()
+    uninterrupted = adam_net()
     uninterrupted.fit(*dense_data(), epochs=4, **FIT)
     for weight, value in zip(weights, uninterrupted.get_weights(), strict=True):
         np.testing.assert_allclose(weight, value, **FLOAT32)
@@ -184,7 +184,7 @@ def interrupted_three_times(num_devices, save_freq, folder):
     """The weights in the end, and how many steps they have seen: four epochs of three steps are 12."""
     for steps in (4, 5, 2, 100):
         keras.utils.set_random_seed(0)
-        model = on(dense_net(), num_devices)
+        model = on(adam_net(), num_devices)
         backup = keras.callbacks.BackupAndRestore(folder, save_freq=save_freq)
         with contextlib.suppress(InterruptedError):
             model.fit(*dense_data(), epochs=4, callbacks=[backup, Interrupted(steps)], **FIT)
@@ -203,11 +203,11 @@ def test_backup_and_restore_is_what_keras_makes_of_it_which_is_exact_by_epochs_o
 
 @pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
 def test_owners_and_slots_stay_where_they_are_when_weights_are_loaded(ending, tmp_path):
-    trained = multi_gpu_model(dense_net(), gpus=2)
+    trained = multi_gpu_model(adam_net(), gpus=2)
     trained.fit(*dense_data(), **FIT)
     path = tmp_path / f"w{ending}"
     (trained.save if ending == ".keras" else trained.save_weights)(path)
-    template = dense_net()
+    template = adam_net()
     parallel = multi_gpu_model(template, gpus=4)
     owners = [locate(weight) for weight in template.weights]
     assert len(set(owners)) > 1

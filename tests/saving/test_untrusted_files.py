@@ -10,7 +10,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from equality import dense_net
+from equality import adam_net
 from keras2_files import OLD
 
 from multigpu import load_model_hdf5, load_model_weights_hdf5, save_model_hdf5, save_model_weights_hdf5
@@ -21,7 +21,7 @@ from multigpu.saving.untrusted_hdf5 import opened
 
 def whole_model(path):
     """A good file, to spoil."""
-    model = dense_net()
+    model = adam_net()
     save_model_hdf5(model, path)
     return model
 
@@ -145,7 +145,7 @@ HOSTILE = {
 def test_a_hostile_file_is_refused_by_both_readers_and_nothing_changes(forked, spoil, words, tmp_path):
     path = spoiled(tmp_path / "m.h5", spoil)
     assert path.stat().st_size < 2 << 20
-    model = dense_net()
+    model = adam_net()
     before = model.get_weights()
     for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(model, path)):
         with pytest.raises(UntrustedFileError) as raised:
@@ -179,7 +179,7 @@ def test_folders_devices_and_missing_files_are_refused_in_words(tmp_path):
     for path in (tmp_path, tmp_path / "fifo"):
         with pytest.raises(UntrustedFileError, match="which is no regular file"):
             load_model_hdf5(path)
-    for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(dense_net(), path)):
+    for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(adam_net(), path)):
         with pytest.raises(FileNotFoundError, match="Received one that does not exist"):
             read(tmp_path / "missing.h5")
 
@@ -212,7 +212,7 @@ def test_a_file_that_needs_other_filters_is_refused(forked, tmp_path):
 
 
 def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, monkeypatch):
-    model = dense_net()
+    model = adam_net()
     model.save(tmp_path / "m.keras")
     monkeypatch.setattr(load_weights, "MAX_UNFOLDING", 0)
     monkeypatch.setattr(load_weights, "SPARE_BYTES", 0)
@@ -221,7 +221,7 @@ def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, mon
 
 
 def test_weights_that_cannot_be_found_are_told(tmp_path):
-    model = dense_net()
+    model = adam_net()
     model.save_weights(tmp_path / "m.weights.h5")
     with pytest.raises(
         UntrustedFileError, match=r"format of Keras 3, which has no names of layers\. Leave out `by_name=True`"
@@ -340,7 +340,7 @@ def test_whatever_the_library_does_to_its_process_is_an_error_here(deed, words, 
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     began = time.monotonic()
     with pytest.raises(UntrustedFileError) as raised:
-        load_model_weights_hdf5(dense_net(), tmp_path / "m.h5")
+        load_model_weights_hdf5(adam_net(), tmp_path / "m.h5")
     assert words in str(raised.value)
     assert time.monotonic() - began < 60  # of a busy machine; in processor time it is less than two seconds
 

@@ -61,11 +61,13 @@ def train(
     epochs: int = 1,
     sample_weight: Any = None,
     only_fit: bool = False,
+    as_arrays: bool = False,
     **fit: Any,
 ) -> tuple[keras.Model, Numbers]:
     """The template after at least three steps of `fit`, and every number that the training gave.
 
-    With `only_fit` it neither evaluates nor predicts: for what makes a difference to the steps alone.
+    With `only_fit` it neither evaluates nor predicts: for what makes a difference to the steps alone. Unless they are
+    to come `as_arrays`, Keras gets batches: it takes as long to deal arrays as to trace a small model.
     """
     assert epochs * math.ceil(count_rows(x) / batch_size) >= 3
     keras.utils.clear_session(free_memory=False)  # twins have the same names
@@ -74,9 +76,12 @@ def train(
     model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else traced_once(template)
     model.compile(**{**COMPILED, **compile()})
     before = template.get_weights()
-    history = model.fit(
-        x, y, sample_weight=sample_weight, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **fit
-    )
+    data = {"x": batches(batch_size, x, y, sample_weight)}
+    all_rows = {"x": batches(count_rows(x), x)}
+    if as_arrays:
+        data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        all_rows = {"x": x, "batch_size": count_rows(x)}
+    history = model.fit(**data, epochs=epochs, shuffle=False, verbose=0, **fit)
     assert any(not np.array_equal(new, old) for new, old in zip(template.get_weights(), before, strict=True))
     numbers = {
         **_named("history", history.history),
@@ -86,8 +91,8 @@ def train(
     if only_fit:
         return template, numbers
     numbers |= {
-        **_named("evaluate", model.evaluate(x, y, batch_size, 0, sample_weight, return_dict=True)),
-        **_named("predict", model.predict(x, batch_size=count_rows(x), verbose=0)),
+        **_named("evaluate", model.evaluate(**data, verbose=0, return_dict=True)),
+        **_named("predict", model.predict(**all_rows, verbose=0)),
         **_named("variable after evaluate and predict", _values(template.variables)),
     }
     return template, numbers
@@ -99,6 +104,14 @@ def assert_same_numbers(actual: Numbers, expected: Numbers, equal_nan: bool = Fa
     for name, number in expected.items():
         assert (actual[name].dtype, actual[name].shape) == (number.dtype, number.shape), name
         np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=equal_nan, **tolerance)
+
+
+def batches(batch_size: int, *data: Any) -> tf.data.Dataset:
+    """Batches of inputs, targets and weights, as Keras makes them of arrays."""
+    given = keras.tree.lists_to_tuples(tuple(part for part in data if part is not None))
+    as_given = tf.data.Options()
+    as_given.experimental_optimization.apply_default_optimizations = False  # Keras turns them off, too
+    return tf.data.Dataset.from_tensor_slices(given).batch(batch_size).with_options(as_given)
 
 
 def count_rows(x: Any) -> int:
@@ -209,9 +222,14 @@ def dense_net(**compile_kwargs: Any) -> keras.Model:
     model = keras.Sequential(
         [keras.Input((5,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3, activation="softmax")]
     )
-    defaults = {"optimizer": keras.optimizers.Adam(0.05), "loss": "sparse_categorical_crossentropy"}
+    defaults = {"optimizer": keras.optimizers.SGD(0.1, momentum=0.9), "loss": "sparse_categorical_crossentropy"}
     model.compile(**{**defaults, "metrics": ["accuracy"], **compile_kwargs})
     return model
+
+
+def adam_net(**compile_kwargs: Any) -> keras.Model:
+    """`dense_net`, whose optimizer keeps two numbers for each of the weights."""
+    return dense_net(**{"optimizer": keras.optimizers.Adam(0.05), **compile_kwargs})
 
 
 def dense_data(num_rows: int = 18) -> tuple[np.ndarray, np.ndarray]:

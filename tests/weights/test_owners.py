@@ -126,7 +126,7 @@ def test_a_trained_template_goes_on_as_on_one_device_with_its_slots_moved_along(
 
 def wide_net_without_statistics():
     return keras.Sequential(
-        [keras.Input((6,)), *(keras.layers.Dense(8, activation="tanh") for _ in range(3)), keras.layers.Dense(2)]
+        [keras.Input((6,)), *(keras.layers.Dense(8, activation="tanh") for _ in range(2)), keras.layers.Dense(2)]
     )
 
 

@@ -22,7 +22,7 @@ X, Y = random_rows(20, 6), random_rows(20, 2, seed=1)
 
 def net():
     """Weights of many shapes, none of which is that of a slice."""
-    hidden = [layers.Dense(units, activation="tanh") for units in (7, 11, 13)]
+    hidden = [layers.Dense(units, activation="tanh") for units in (7, 11)]
     return keras.Sequential([keras.Input((6,)), *hidden, layers.Dense(2)])
 
 
