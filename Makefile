@@ -3,6 +3,9 @@ PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; print(sys.executable if sys.v
   2>/dev/null || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# uv takes seconds where pip takes minutes; pip knows mirrors of its own settings
+INSTALL = install() { $(BIN)/uv pip install --quiet --python $(BIN)/python "$$@" || $(BIN)/pip install --quiet \
+  --disable-pip-version-check "$$@"; }; install
 READY := $(VENV)/.ready
 PLOTS_READY := $(VENV)/.plots-ready
 DOCS_READY := $(VENV)/.docs-ready
@@ -134,21 +137,22 @@ null-gpu-check: $(READY)
 $(READY): pyproject.toml
 	$(BIN)/python -c 'import pip, subprocess' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || ./.ci/install-venv $(PYTHON)
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' 'numpy<2'
+	$(BIN)/pip install --quiet --disable-pip-version-check uv || true # without it pip does it all
+	$(INSTALL) --editable '.[dev]' 'numpy<2'
 	touch $@
 
 $(PLOTS_READY): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' 'numpy<2'
+	$(INSTALL) --editable '.[bench]' 'numpy<2'
 	touch $@
 
 $(DOCS_READY): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]' 'numpy<2'
+	$(INSTALL) --editable '.[docs]' 'numpy<2'
 	touch $@
 
 # the one that fits this R; without its C part, which needs a compiler
 RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import requirements as r; print(r.rpy2_for(r.version_of_r()))')
 $(RPY2_READY): $(READY) | r-packages
-	RPY2_CFFI_MODE=ABI $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[r]' "$(RPY2)" 'numpy<2'
+	export RPY2_CFFI_MODE=ABI; $(INSTALL) --editable '.[r]' "$(RPY2)" 'numpy<2'
 	touch $@
 
 # tools alone, without the package

@@ -32,7 +32,7 @@ def dense_net() -> keras.Model:
 
 
 def recurrent_net() -> keras.Model:
-    return keras.Sequential([keras.Input((6, 4)), layers.LSTM(5), head()])
+    return keras.Sequential([keras.Input((6, 4)), layers.SimpleRNN(5), head()])
 
 
 def shared_net() -> keras.Model:

@@ -8,7 +8,7 @@ import added_losses
 import keras
 import numpy as np
 from added_losses import Adds
-from equality import Numbers, dense_model, mean_squared, random_ids, random_rows, train
+from equality import Numbers, dense_model, measured, random_ids, random_rows, train
 from keras import ops
 from optimizer_cases import COMMON, OTHERS, rising_model, rising_rows
 
@@ -149,9 +149,7 @@ def error_above(y, predicted):
     return ops.sum(ops.square(y - predicted) * above) / ops.sum(above)
 
 
-def training(
-    build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = mean_squared, **fit: Any
-) -> dict:
+def training(build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = measured, **fit: Any) -> dict:
     return {"build": build, "x": x, "y": y, "compile": compile, "as_arrays": True, **fit}  # which workers deal
 
 

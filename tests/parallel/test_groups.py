@@ -115,7 +115,7 @@ def test_a_loop_of_ones_own_and_single_batches():
         keras.utils.set_random_seed(0)
         model = two_parts(multigpu.on_device if gpus else nowhere)
         model = multigpu.multi_gpu_model(model, gpus=gpus) if gpus else model
-        model.compile(**sgd())
+        model.compile(**sgd(), metrics=["mae"])
         loss = model.train_on_batch(X[:7], Y[:7])
         with tf.GradientTape() as tape:
             value = tf.reduce_mean((model(X[:7], training=True) - Y[:7]) ** 2)

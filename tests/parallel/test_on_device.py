@@ -12,7 +12,7 @@ from equality import FLOAT32, assert_same_numbers, mean_squared, random_ids, ran
 from executed_graphs import executed
 from forked_python import python
 from keras import layers
-from part_models import nowhere, shared_encoder
+from part_models import MODELS, nowhere, shared_encoder
 
 import multigpu
 from multigpu.weights.place_locate import locate
@@ -61,7 +61,7 @@ def shared_steps(on_device):
 
 SEQUENCES = [random_rows(22, 5, 3), random_rows(22, 5, 3, seed=1)]
 CASES = {
-    "shared layer": (shared_encoder, SEQUENCES, random_rows(22, 2)),
+    "shared layer": (MODELS["shared weights"][0], SEQUENCES, random_rows(22, 2)),
     "masks, noise, state and losses": (masked_tower, random_ids(22, 6, below=9), random_rows(22, 2)),
     "model of one's own": (halves, random_rows(22, 3), random_rows(22, 2)),
 }

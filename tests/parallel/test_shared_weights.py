@@ -19,6 +19,10 @@ every_count = pytest.mark.parametrize("gpus", [soak(3), 8])
 uneven_counts = pytest.mark.parametrize("gpus", [3])
 
 
+def net():
+    return dense_net(metrics=[])
+
+
 def fit(model, epochs=2, **kwargs):
     return model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, **kwargs).history
 
@@ -39,7 +43,7 @@ class Recorder(keras.callbacks.Callback):
 
 @every_count
 def test_after_fit_the_template_has_the_trained_weights(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     fit(one)
     fit(parallel)
     assert_same_weights(parallel.template, one)
@@ -48,7 +52,7 @@ def test_after_fit_the_template_has_the_trained_weights(gpus):
 @pytest.mark.quick
 @uneven_counts
 def test_inside_a_callback_the_template_has_the_trained_weights(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     recorders = [Recorder(one), Recorder(parallel.template)]
     fit(one, callbacks=[recorders[0]])
     fit(parallel, callbacks=[recorders[1]])
@@ -62,7 +66,7 @@ def test_weights_set_inside_a_callback_are_those_of_the_next_batch(gpus):
         def on_train_batch_end(self, batch, logs=None):
             self.model.set_weights([0.9 * weight for weight in self.model.get_weights()])
 
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     assert_same(fit(parallel, callbacks=[Reset()]), fit(one, callbacks=[Reset()]))
     assert_same_weights(parallel.template, one)
 
@@ -72,7 +76,7 @@ def test_early_stopping_restores_the_best_weights_of_the_template(gpus):
     def stop():
         return keras.callbacks.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
 
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     assert_same(fit(parallel, 9, callbacks=[stop()]), fit(one, 9, callbacks=[stop()]))
     assert_same_weights(parallel.template, one)
 
@@ -82,14 +86,14 @@ def test_a_learning_rate_set_in_a_callback_is_honoured(gpus):
     def schedule():
         return keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
 
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     fit(one, callbacks=[schedule()])
     fit(parallel, callbacks=[schedule()])
     assert_same_weights(parallel.template, one)
 
 
 def test_the_optimizer_is_one_object():
-    _, parallel = make_twins(dense_net)
+    _, parallel = make_twins(net)
     assert parallel.optimizer is parallel.template.optimizer
     parallel.compile("sgd", "mse")
     assert parallel.optimizer is parallel.template.optimizer
@@ -98,7 +102,7 @@ def test_the_optimizer_is_one_object():
 
 @uneven_counts
 def test_training_goes_on_on_one_device_and_back_again(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     for model in (parallel, parallel.template, parallel):
         assert_same(fit(model), fit(one))
         assert int(parallel.optimizer.iterations) == int(one.optimizer.iterations)
@@ -107,7 +111,7 @@ def test_training_goes_on_on_one_device_and_back_again(gpus):
 
 @uneven_counts
 def test_two_parallel_models_of_one_template_train_the_same_weights(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     other = multi_gpu_model(parallel.template, gpus=[5, 6, 7])
     for model in (parallel, other):
         assert_same(fit(model), fit(one))
@@ -124,7 +128,7 @@ def compiled(model):
 
 @uneven_counts
 def test_layers_frozen_before_compile_stay_as_they_are(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     before = one.layers[0].get_weights()
     for model in (one, parallel):
         model.layers[0].trainable = False
@@ -136,7 +140,7 @@ def test_layers_frozen_before_compile_stay_as_they_are(gpus):
 @uneven_counts
 @pytest.mark.parametrize("through", [lambda p: p, lambda p: p.template], ids=["parallel", "template"])
 def test_layers_frozen_after_a_first_fit_stay_as_they_are(through, gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     fit(one)
     fit(parallel)
     before = one.layers[0].get_weights()
@@ -150,7 +154,7 @@ def test_layers_frozen_after_a_first_fit_stay_as_they_are(through, gpus):
 
 @uneven_counts
 def test_layers_thawed_after_a_first_fit_are_trained(gpus):
-    one, parallel = make_twins(dense_net, gpus)
+    one, parallel = make_twins(net, gpus)
     for model in (one, parallel):
         model.layers[0].trainable = False
         fit(compiled(model))
@@ -160,7 +164,7 @@ def test_layers_thawed_after_a_first_fit_are_trained(gpus):
 
 
 def test_a_model_frozen_as_a_whole_has_nothing_to_train():
-    _, parallel = make_twins(dense_net)
+    _, parallel = make_twins(net)
     parallel.trainable = False
     assert parallel.trainable_weights == parallel.template.trainable_weights == []
     parallel.trainable = True
