@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from equality import dense_model, mean_squared, random_rows
+from equality import dense_model, measured, random_rows
 
 from multigpu import embedded_r, multi_gpu_model
 from multigpu.embedded_r import AsItIs, RFunction, call, run, start
@@ -155,7 +155,7 @@ def memory(field: str) -> int:
 
 
 def train(model, **fit):
-    model.compile(**mean_squared())
+    model.compile(**measured())
     x, y = random_rows(16, 3), random_rows(16, 2)
     return model.fit(x, y, batch_size=8, verbose=0, validation_data=(x, y), **fit)
 
@@ -180,7 +180,7 @@ def test_a_history_keeps_its_numbers_to_r_and_back(fit):
 
 def test_what_fit_returns_in_r_is_a_history_of_keras_in_python():
     model = dense_model()
-    model.compile(**mean_squared())
+    model.compile(**measured())
     code = "fit(model, x, y, batch_size = 8, epochs = 2, verbose = 0)"
     history = run(code, model=model, x=random_rows(16, 3), y=random_rows(16, 2))
     assert isinstance(history, keras.callbacks.History)

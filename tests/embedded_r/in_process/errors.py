@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import keras
 import pytest
-from equality import dense_model, mean_squared, random_rows
+from equality import dense_model, measured, random_rows
 
 from multigpu import multi_gpu_model
 from multigpu.embedded_r import RError, RWarning, call, run
@@ -74,7 +74,7 @@ def test_a_refusal_of_this_package_has_its_own_words_in_both_languages():
 
 def test_an_error_of_r_inside_fit_of_python_ends_it_and_names_its_cause():
     model = dense_model()
-    model.compile(**mean_squared())
+    model.compile(**measured())
     stop = run("function(epoch, logs) if (epoch == 1) stop('enough') else NULL")
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: stop(epoch, logs))
     with pytest.raises(RError, match=r"^enough$"):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from equality import ONE_CALL, dense_model, mean_squared, random_rows
+from equality import ONE_CALL, dense_model, measured, random_rows
 
 from multigpu.embedded_r import call, run
 
@@ -14,7 +14,7 @@ X, Y = random_rows(16, 3), random_rows(16, 2)
 
 def test_200_calls_in_turn_with_both_collectors_leave_memory_as_it_is():
     model = dense_model()
-    model.compile(**mean_squared())
+    model.compile(**measured())
     in_r = run("function(model, x) { seen <- list(model$layers, model$get_weights()); predict_on_batch(model, x) }")
     gc.freeze()  # what is there now is not looked at again, which makes a collection fast
     grown = []

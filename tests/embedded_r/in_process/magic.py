@@ -5,7 +5,7 @@ import gc
 import keras
 import numpy as np
 import pytest
-from equality import dense_model, mean_squared, random_rows
+from equality import dense_model, measured, random_rows
 from IPython.core.interactiveshell import InteractiveShell
 
 from multigpu.embedded_r import call
@@ -36,7 +36,7 @@ def test_a_model_is_the_same_object_in_a_cell(shell):
 
 def test_a_cell_trains_and_gives_a_history_of_keras(shell):
     model = dense_model()
-    model.compile(**mean_squared())
+    model.compile(**measured())
     code = "history <- fit(model, x, y, batch_size = 8, epochs = 2, verbose = 0)"
     history = cell(shell, "-i model,x,y -o history", code, model=model, x=random_rows(16, 3), y=random_rows(16, 2))[
         "history"

@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from equality import FLOAT32, dense_model, mean_squared, random_rows
+from equality import FLOAT32, dense_model, measured, random_rows
 
 from multigpu import multi_gpu_model
 from multigpu.embedded_r import call, run
@@ -42,10 +42,10 @@ def test_both_languages_make_the_same_plan_for_one_template():
 
 def test_training_from_either_side_alternately_gives_the_weights_of_one_device():
     one = twin()
-    one.compile(**mean_squared())
+    one.compile(**measured())
     template = twin()
     parallel = call("multi_gpu_model", template, gpus=3)
-    call("compile", parallel, optimizer=mean_squared()["optimizer"], loss="mse", metrics=["mae"])
+    call("compile", parallel, optimizer=measured()["optimizer"], loss="mse", metrics=["mae"])
     for fit in (fit_in_r, fit_in_python, fit_in_r, fit_in_python):
         expected, received = fit_in_python(one), fit(parallel)
         for name, values in expected.history.items():
@@ -57,9 +57,9 @@ def test_training_from_either_side_alternately_gives_the_weights_of_one_device()
 
 def test_parallel_models_of_both_languages_train_one_template_in_turn():
     one = twin()
-    one.compile(**mean_squared())
+    one.compile(**measured())
     template = twin()
-    template.compile(**mean_squared())
+    template.compile(**measured())
     of_r, of_python = call("multi_gpu_model", template, gpus=2), multi_gpu_model(template, gpus=2)
     for model, fit in ((of_r, fit_in_r), (of_python, fit_in_python), (of_r, fit_in_python), (of_python, fit_in_r)):
         fit_in_python(one)
@@ -70,7 +70,7 @@ def test_parallel_models_of_both_languages_train_one_template_in_turn():
 def test_a_callback_of_r_is_called_from_fit_of_python_with_the_weights_trained_so_far():
     template = twin()
     parallel = multi_gpu_model(template, gpus=2)
-    parallel.compile(**mean_squared())
+    parallel.compile(**measured())
     note = run(
         """
         seen <- list()
