@@ -255,7 +255,7 @@ class CountingSGD(keras.optimizers.SGD):
         self.counted = keras.Variable(0.0, name="counted")
 
 
-@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, CountingSGD])
+@pytest.mark.parametrize("optimizer", [soak(keras.optimizers.Adam), CountingSGD])
 def test_variables_of_an_optimizer_have_the_paths_of_one_device(optimizer):
     paths = []
     for parallel in (False, True):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import assert_same, assert_same_weights, dense_data, dense_net
 from keras import layers
 
@@ -93,7 +94,7 @@ def test_a_relocated_template_trains_as_on_one_device():
     assert_same_weights(template, one)
 
 
-@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, keras.optimizers.SGD])
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, soak(keras.optimizers.SGD)])
 def test_training_that_began_before_relocation_continues_as_if_uninterrupted(optimizer):
     def build():
         return dense_net(optimizer=optimizer(0.05, use_ema=True))
