@@ -150,7 +150,7 @@ def error_above(y, predicted):
 
 
 def training(build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Callable = measured, **fit: Any) -> dict:
-    return {"build": build, "x": x, "y": y, "compile": compile, "as_arrays": True, **fit}  # which workers deal
+    return {"build": build, "x": x, "y": y, "compile": compile, **fit}
 
 
 STEPS_Y = random_rows(25, 6, 2, seed=2)
@@ -247,6 +247,7 @@ def train_all(names: list[str], gpus: int | None) -> dict[str, Numbers | str]:
 def _train(name: str, gpus: int | None) -> Numbers | str:
     try:
         devices = [["CPU:0", "CPU:1"]] * 2 if gpus and name in GROUPED else gpus
-        return train(**{**TRAININGS, **OPTIMIZERS, **SLICED, **GROUPED}[name], gpus=devices)[1]
+        given = {**TRAININGS, **OPTIMIZERS, **SLICED, **GROUPED}[name]
+        return train(**given, gpus=devices, as_arrays=True)[1]  # which workers deal among them
     except Exception:
         return traceback.format_exc()  # so that the other trainings are tested

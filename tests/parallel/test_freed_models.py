@@ -22,7 +22,7 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
 
 
-def used(build, x, y, compile, epochs=1, gpus=2, as_arrays=True, only_fit=False, **fit):
+def used(build, x, y, compile, epochs=1, gpus=2, only_fit=False, **fit):
     """A weak reference to a template that was trained, and evaluated unless it is `only_fit`, on two devices."""
     template = build()
     parallel = multigpu.multi_gpu_model(template, gpus=gpus)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from cases import soak
-from equality import FLOAT32, adam_net, dense_data
+from equality import FLOAT32, adam_net, dense_data, dense_net
 from forked_python import python
 from stock_keras import run_python, run_without_package
 
@@ -72,7 +72,7 @@ def resume(folder: Path) -> dict[str, list]:
         for ending in ENDINGS:
             path = folder / f"{before}-{name}{ending}"
             if ending == ".weights.h5":
-                model = on(adam_net(optimizer=OPTIMIZERS[name]()), after)
+                model = on(dense_net(optimizer=OPTIMIZERS[name]()), after)
                 if after == 1:
                     model.optimizer.build(model.trainable_variables)  # or Keras leaves its state out
                 model.load_weights(path)
@@ -90,12 +90,12 @@ def test_two_epochs_and_two_more_in_a_new_process_are_four(tmp_path):
     expected = {}
     for name, make in OPTIMIZERS.items():
         keras.utils.set_random_seed(0)
-        uninterrupted = adam_net(optimizer=make())
+        uninterrupted = dense_net(optimizer=make())
         start = uninterrupted.get_weights()
         uninterrupted.fit(x, y, epochs=4, **FIT)
         expected[name] = uninterrupted.get_weights()
         for num_devices in {before for before, _, of in ROUTES if of == name}:
-            model = adam_net(optimizer=make())
+            model = dense_net(optimizer=make())
             model.set_weights(start)
             model = on(model, num_devices)
             model.fit(x, y, epochs=2, **FIT)
@@ -132,7 +132,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path[:0] = {PATH!r}
 import keras, json, signal
 import multigpu
-from equality import dense_data, adam_net
+from equality import adam_net, dense_data
 multigpu.simulate_gpus(2)
 
 class Killed(keras.callbacks.Callback):
