@@ -2,6 +2,7 @@
 
     python bench/mutants --coverage                      # first: which test runs which line
     python bench/mutants --seed 0 --rows rows.jsonl      # 160 mutants; one that was ended goes on when run again
+    python bench/mutants --seed 0 --before rows.jsonl    # a later suite: tries first what killed each of them then
     python bench/mutants --only weights --count 20       # of one room
     python bench/mutants --seed 0 --show                 # lists them, runs nothing
 
@@ -38,19 +39,19 @@ def main() -> None:
     if arguments.show:
         print("\n".join(f"{number} {path}:{mutant.line} {mutant.kind}" for number, (path, mutant) in enumerate(drawn)))
         return
-    known = rows_in(arguments.rows)
+    known, before = rows_in(arguments.rows), rows_in(arguments.before)
     coverage, lock = Coverage(), threading.Lock()
     trials = [Trials(coverage) for _ in range(PROCESSES)]
 
     def run(number: int) -> dict:
         path, mutant = drawn[number]
+        row = {"number": number, "file": str(path), "line": mutant.line, "kind": mutant.kind}
         with lock:
             mine = trials.pop()
         try:
-            answer = mine.answer(path, mutant)
+            row |= mine.answer(path, mutant, killer(before.get(number, {}), row))
         finally:
             trials.append(mine)
-        row = {"number": number, "file": str(path), "line": mutant.line, "kind": mutant.kind, **answer}
         with lock:
             print(json.dumps(row), flush=True)
             if arguments.rows:
@@ -70,6 +71,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=160)
     parser.add_argument("--only", help="a room")
     parser.add_argument("--rows", type=Path, help="file with the rows so far, which gets those to come")
+    parser.add_argument("--before", type=Path, help="file with the rows of an earlier run, which say what to try first")
     parser.add_argument("--show", action="store_true", help="list the mutants")
     return parser.parse_args()
 
@@ -98,6 +100,11 @@ def in_turn(found: list[tuple[Path, Mutant]], chance: random.Random) -> list[tup
         turns.append((of_kind[mutant.kind], path, mutant))
         of_kind[mutant.kind] += 1
     return [(path, mutant) for _, path, mutant in sorted(turns, key=lambda turn: turn[0])]
+
+
+def killer(before: dict, row: dict) -> str:
+    """The test that killed a mutant in an earlier run, if it was this mutant, and one did."""
+    return before["test"].removeprefix("FAILED ") if "test" in before and before | row == before else ""
 
 
 def rows_in(path: Path | None) -> dict[int, dict]:

@@ -42,6 +42,12 @@ def measure_coverage() -> None:
     subprocess.run([*coverage, "combine", "-q", rc], cwd=DATA, env=environ, check=True)
 
 
+def collected() -> set[str]:
+    """The tests that there are now, but for those of `make soak`."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-n", "0", "-m", "not soak"]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
 class Coverage:
     """The tests that run a line, and how long each of them takes."""
 
@@ -49,7 +55,12 @@ class Coverage:
         self._data = CoverageData(str(DATA / "data"))
         self._data.read()
         lines = "".join(file.read_text() for file in DATA.glob("seconds-*")).splitlines()
-        self._seconds = dict(map(json.loads, lines))
+        there = collected()  # some may be gone, or have moved to `make soak`, since the lines were written down
+        self._seconds = {test: seconds for test, seconds in map(json.loads, lines) if test in there}
+
+    def has(self, test: str) -> bool:
+        """Whether a test is among them."""
+        return test in self._seconds
 
     def tests(self, path: Path, line: int) -> tuple[list[str], list[str]]:
         """The tests that run a line of the package, the fastest ones first: those tried first, and the others.
@@ -86,15 +97,15 @@ class Trials:
         for command in (["git", "init", "-q"], ["git", "add", "--all"]):  # some tests ask what is tracked
             subprocess.run(command, cwd=self._root, check=True)
 
-    def answer(self, path: Path, mutant: Mutant) -> dict[str, Any]:
-        """What the tests say to a defect, and which of them it was that failed."""
+    def answer(self, path: Path, mutant: Mutant, before: str = "") -> dict[str, Any]:
+        """What the tests say to a defect, and which of them it was that failed; tries first the one of `before`."""
         file = self._root / "python" / "multigpu" / path
         source = file.read_bytes()
         first, others = self._coverage.tests(path, mutant.line)
         room = f"tests/{path.parts[0]}" if len(path.parts) > 1 else "tests/project"
         file.write_bytes(mutant.of(source))
         try:
-            for chosen in (first or [room], others):
+            for chosen in ([before] if self._coverage.has(before) else [], first or [room], others):
                 failed = chosen and self._failed(chosen)
                 if failed:
                     return {"answer": "killed", "test": failed}
