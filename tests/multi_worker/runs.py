@@ -233,6 +233,32 @@ def absent(worker: int, where: str) -> None:
     trained(X, Y, epochs=1, batch_size=8, callbacks=[Elsewhere([worker], 120)])
 
 
+class Fails(keras.layers.Layer):
+    """Fails in the third step of one worker."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self._steps = itertools.count() if number() == worker else itertools.repeat(0)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        def check(rows: np.ndarray) -> np.ndarray:
+            if next(self._steps) == 2:
+                raise ValueError("a row that does not fit")
+            return rows
+
+        return tf.ensure_shape(tf.numpy_function(check, [x], tf.float32), x.shape)
+
+
+def fails_within_step(worker: int) -> None:
+    """A training in which one worker fails in the midst of a step, and lives on, as a notebook does."""
+    model = multi_gpu_model(keras.Sequential([keras.Input((3,)), Fails(worker), keras.layers.Dense(2)]), gpus=1)
+    model.compile("sgd", "mse")
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        model.fit(X, Y, batch_size=4, verbose=0)
+        raise AssertionError("it does not fail")
+    time.sleep(120)
+
+
 def late_batches(seconds: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Batches of which one comes late."""
     for begin in range(0, 40, 4):

@@ -8,6 +8,7 @@ from added_losses import spread_of_rows
 from equality import random_rows
 from executed_graphs import executed, sent_tensors
 from keras import ops
+from process_threads import num_threads
 
 from multigpu import multi_gpu_model
 from multigpu.weights.place_locate import locate
@@ -47,6 +48,16 @@ def losses_of_changing_widths(gpus: int | None = 1) -> list[float]:
     return [loss for history in fit for loss in history.history["loss"]]
 
 
+def threads() -> int:
+    """How many more there are after 25 steps than before them."""
+    model = multi_gpu_model(keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]), gpus=1)
+    model.compile("sgd", "mse")
+    model.fit(X, Y, batch_size=5, verbose=0)
+    before = num_threads()
+    model.fit(X, Y, batch_size=1, epochs=1, verbose=0)
+    return num_threads() - before
+
+
 def all_sums() -> dict:
-    """The results of both functions."""
-    return {"places": places(), "losses": losses_of_changing_widths()}
+    """The results of all functions."""
+    return {"places": places(), "losses": losses_of_changing_widths(), "threads": threads()}

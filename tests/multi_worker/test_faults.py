@@ -78,6 +78,12 @@ def test_a_worker_that_never_makes_its_model_is_named():
         assert re.search(r"Received: worker 0 at \S+ has made no parallel model yet\. Restart", printed)
 
 
+def test_a_worker_that_fails_in_the_midst_of_a_step_and_lives_on_is_named():
+    with Started("runs", "fails_within_step", 1, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
+        assert started.exit_code(0, 100) == 1
+        assert re.search(r"Received: worker 1 at \S+ did not arrive within 8 seconds", started.printed(0))
+
+
 def ends_without(where: str, absent: int, processes: int) -> list[str]:
     """What the workers that waited for an absent one have printed when they have ended."""
     limits = {**SOON, "MULTIGPU_ARRIVE_SECONDS": "8"}

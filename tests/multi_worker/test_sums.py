@@ -23,6 +23,11 @@ def test_metrics_of_a_worker_that_stands_by_are_kept_where_they_are(workers):
         assert not places["numbers"]
 
 
+def test_sums_leave_no_threads_behind(workers):
+    for worker in workers:
+        assert worker["threads"] < 25  # of 25 steps with two sums or more in each
+
+
 def test_batches_of_changing_widths_have_the_loss_of_one_device(workers):
     expected = sums.losses_of_changing_widths(gpus=None)
     for worker in workers:

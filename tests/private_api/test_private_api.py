@@ -4,6 +4,7 @@
 """
 
 import ast
+import contextlib
 import functools
 import inspect
 import json
@@ -19,7 +20,7 @@ import multigpu
 from multigpu.private_api import datasets, functional, hooks, losses, runtime, serialization
 from multigpu.private_api import layers as of_layers
 from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.graphs import body_of
+from multigpu.private_api.graphs import body_of, side_by_side
 from multigpu.private_api.logits import logits_found, logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.private_api.variables import backing_variable, is_seed, replace_backing_variable
@@ -299,6 +300,21 @@ def test_a_gradient_leaves_with_its_graph():
     during = set(ops.gradient_registry._registry) - before
     assert concrete(tf.constant(3.0)) == 6
     assert len(during) == 1
+
+
+@pytest.mark.parametrize("scope", [contextlib.nullcontext, side_by_side])
+def test_functions_with_side_effects_wait_for_each_other_unless_they_are_side_by_side(scope):
+    checks = tf.function(lambda x: tf.debugging.check_numerics(x, ""), input_signature=[tf.TensorSpec([])])
+
+    @tf.function
+    def both():
+        for _ in range(2):
+            with scope():
+                checks(1.0)
+
+    ops = both.get_concrete_function().graph.get_operations()
+    waits = [bool(op.control_inputs) for op in ops if op.type == "StatefulPartitionedCall"]
+    assert waits == [False, scope is contextlib.nullcontext]
 
 
 def test_a_function_that_is_called_in_a_trace_has_a_graph_with_shapes():

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from cases import soak
 from equality import assert_same_training, random_ids
+from process_threads import num_threads
 
 import multigpu
 
@@ -33,6 +35,32 @@ def one_layer_called_twice():
     return keras.Model([left, right], keras.layers.Dense(2)(keras.layers.Concatenate()([norm(left), norm(right)])))
 
 
+class Checks(keras.layers.Layer):
+    """Has a side effect, and so has its gradient: `tf.function` has such calls wait for each other."""
+
+    def call(self, x):
+        return tf.debugging.check_numerics(x, "of a row")
+
+
+class LooksUp(keras.layers.Layer):
+    """The same, and takes a resource which is no variable."""
+
+    def build(self, shape):
+        keys = tf.lookup.KeyValueTensorInitializer(tf.range(9), tf.range(9, dtype="float32"))
+        self.table = tf.lookup.StaticHashTable(keys, -1.0)
+        self.built = True
+
+    def call(self, x):
+        tf.debugging.assert_less(tf.reduce_max(x), 1e9)
+        return x + self.table.lookup(tf.cast(4 + x, "int32"))
+
+
+def with_effects(layer):
+    inputs = keras.Input((3,))
+    x = layer()(keras.layers.BatchNormalization(synchronized=True)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.BatchNormalization(synchronized=True)(x)))
+
+
 INPUTS = {
     images: RNG.normal(size=(27, 6, 6, 2)).astype("float32"),
     one_layer_called_twice: [RNG.normal(size=(27, 3)).astype("float32") for _ in range(2)],
@@ -54,6 +82,34 @@ def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpu
     # 27 rows in batches of 13: the last batch is one row, so that all replicas but one stand by
     ways = {"compile": small_steps, "gpus": gpus, "batch_size": 13, "epochs": 2, "only_fit": build is images}
     assert_same_training(build, INPUTS[build], TARGETS, **ways)
+
+
+@pytest.mark.parametrize("layer", [Checks, LooksUp])
+def test_replicas_with_side_effects_do_not_wait_for_each_other(layer):
+    model = multigpu.multi_gpu_model(with_effects(layer), gpus=3)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    ops = gradients.get_concrete_function().graph.get_operations()
+    calls = [op for op in ops if op.type == "StatefulPartitionedCall"]
+    assert len(calls) >= 3
+    assert not any(op.control_inputs for op in calls)  # or else what follows would wait for ever
+    x = INPUTS[one_layer_called_twice][0]
+    assert_same_training(lambda: with_effects(layer), x, TARGETS, compile=small_steps, batch_size=13, only_fit=True)
+
+
+def test_sums_over_replicas_leave_no_threads_behind():
+    model = multigpu.multi_gpu_model(with_effects(keras.layers.ReLU), gpus=3)
+    model.compile("sgd", "mse")
+    x = INPUTS[one_layer_called_twice][0]
+    model.fit(x, TARGETS, batch_size=3, verbose=0)
+    before = num_threads()
+    model.fit(x, TARGETS, batch_size=3, verbose=0)  # 9 steps of 4 sums on 3 devices
+    assert num_threads() < before + 36
 
 
 def test_run_eagerly_is_refused_because_it_cannot_sum_over_replicas():

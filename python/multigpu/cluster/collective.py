@@ -1,9 +1,13 @@
-"""A sum over workers: one collective op of TensorFlow, under numbers that all workers find by themselves."""
+"""A sum over workers: one collective op of TensorFlow, under numbers that all workers find by themselves.
+
+The op has no time limit of its own: for each op that has one, TensorFlow starts a thread that sleeps until then, so
+that a training of a few minutes has thousands (tensorflow/tensorflow#62466). `failures.py` ends waiting in vain.
+"""
 
 import weakref
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -17,12 +21,10 @@ class Group:
     Attributes:
         size: how many devices, over all workers.
         name: what tells this group from others.
-        timeout_seconds: how long to wait for all of them; 0 is no limit.
     """
 
     size: int
     name: str
-    timeout_seconds: float = field(compare=False)
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum of `x` over the group, on each of its devices: the device scope around says which one this is.
@@ -32,9 +34,7 @@ class Group:
             label: what is summed, and its shape if that changes from trace to trace; the same everywhere.
         """
         sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
-        return collective_sum(
-            x, self.size, self.name, sums.number(self.name, label, x.dtype.name), self.timeout_seconds
-        )
+        return collective_sum(x, self.size, self.name, sums.number(self.name, label, x.dtype.name))
 
 
 class _Sums:
@@ -60,7 +60,7 @@ def outermost_graph() -> tf.Graph:
 LARGEST = 0x7FFFFFFF  # of TensorFlow's numbers
 
 
-def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_seconds: float) -> tf.Tensor:
+def collective_sum(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
     """The sum of `x` over a group of devices, on each of them: the device scope around says which one this is.
 
     Args:
@@ -68,7 +68,6 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
         size: how many devices.
         group: what tells this group from others, the same everywhere.
         instance: number of this sum, the same everywhere and no other sum's.
-        timeout_seconds: how long to wait for all of them; one that never arrives ends in an error. 0 is no limit.
     """
     # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
     return tf.raw_ops.CollectiveReduce(
@@ -80,7 +79,6 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int, timeout_s
         final_op="Id",
         subdiv_offsets=[0],
         communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
-        timeout_seconds=timeout_seconds,
     )
 
 

@@ -45,11 +45,6 @@ class Cluster:
         return [number for number in range(self.size) if number != self.number]
 
     @property
-    def op_seconds(self) -> float:
-        """The limit of a sum itself, the last resort: before it, who is absent or lost has been found out."""
-        return self.arrive_seconds + 2 * self.answer_seconds
-
-    @property
     def is_chief(self) -> bool:
         """Whether this is the worker that prints and writes files, and whose weights all begin with."""
         return self.number == 0

@@ -12,9 +12,7 @@ import tensorflow as tf
 from multigpu.cluster.collective import group_number
 
 
-def exchanged_sum(
-    x: tf.Tensor, number: tf.Tensor, devices: Sequence[str], instance: Callable[[], int], timeout_seconds: float
-) -> tf.Tensor:
+def exchanged_sum(x: tf.Tensor, number: tf.Tensor, devices: Sequence[str], instance: Callable[[], int]) -> tf.Tensor:
     """The sum of `x` over devices, to the last bit the same on each of them.
 
     In each round, sets of devices exchange what they have, so that each has the sum of a set; those of the next round
@@ -25,11 +23,10 @@ def exchanged_sum(
         number: (), which of the devices this is.
         devices: all of them.
         instance: gives the number of an exchange, which no other one has.
-        timeout_seconds: how long to wait for the others; one that never arrives ends in an error.
     """
     stride = 1
     for width in _prime_factors(len(devices)):
-        exchange = functools.partial(_exchange, x, width, instance(), timeout_seconds)
+        exchange = functools.partial(_exchange, x, width, instance())
         names = [f"{','.join(devices)}: {width} at {stride}, set {at}" for at in range(len(devices) // width)]
         at = number // (stride * width) * stride + number % stride
         x = tf.reduce_sum(tf.switch_case(at, [functools.partial(exchange, name) for name in names]), axis=0)
@@ -37,8 +34,8 @@ def exchanged_sum(
     return x
 
 
-def _exchange(x: tf.Tensor, width: int, instance: int, timeout_seconds: float, group: str) -> tf.Tensor:
-    """What the devices of a set have, in their order, on each of them."""
+def _exchange(x: tf.Tensor, width: int, instance: int, group: str) -> tf.Tensor:
+    """What the devices of a set have, in their order, on each of them. Without a time limit (`collective.py`)."""
     return tf.raw_ops.CollectiveGather(
         input=x[tf.newaxis],
         group_size=width,
@@ -46,7 +43,6 @@ def _exchange(x: tf.Tensor, width: int, instance: int, timeout_seconds: float, g
         instance_key=instance,
         shape=[width, *x.shape],
         communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
-        timeout_seconds=timeout_seconds,
     )
 
 

@@ -52,8 +52,7 @@ def watch(cluster: Cluster) -> None:
     """Ends this worker's waiting, from now on, when another one is not alive or does not come.
 
     It asks the others, all the time, whether they are alive: one that is silent, but keeps its connections, would not
-    be noticed. And it looks for how long this one has been waiting. An op has a limit of its own, which is the last
-    resort: when that ends it, TensorFlow goes on with what the op leaves behind, and may crash.
+    be noticed. And it looks for how long this one has been waiting. An op has no limit of its own (`collective.py`).
     """
     if not _watches:
         _watches.append(HeartbeatMonitor(cluster))

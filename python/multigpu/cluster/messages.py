@@ -36,7 +36,7 @@ def all_gather_text(text: str, cluster: Cluster) -> list[str]:
 
 def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
     """The sum of an array over workers: float32, float64, int32 or int64, of one shape everywhere."""
-    group = Group(cluster.size, f"{cluster.size} of messages", cluster.op_seconds)
+    group = Group(cluster.size, f"{cluster.size} of messages")
     label = f"message {next(_messages)}"
     with named(cluster):
         return barrier_sum(tf.convert_to_tensor(x), lambda y: group.sum(y, label)).numpy()

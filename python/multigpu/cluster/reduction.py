@@ -177,7 +177,7 @@ class Workers(OneWorker):
         return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
 
     def _group(self, size: int, devices: str) -> Group:
-        return Group(size, f"{size} of {devices}", self._cluster.op_seconds)
+        return Group(size, f"{size} of {devices}")
 
 
 def _check_travels(x: tf.Tensor) -> None:

@@ -49,7 +49,7 @@ class StepConsensus:
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum of a few numbers over the workers."""
-        group = Group(self._cluster.size, f"{self._cluster.size} of steps", self._cluster.op_seconds)
+        group = Group(self._cluster.size, f"{self._cluster.size} of steps")
         with tf.device("CPU:0"):
             return group.sum(x, label)
 

@@ -1,6 +1,35 @@
 """Graphs that are being traced."""
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
+
+
+@contextlib.contextmanager
+def side_by_side() -> Iterator[None]:
+    """What is called here runs beside what is called in other such scopes, though it may print, check or draw numbers.
+
+    `tf.function` has functions with side effects wait for each other. Where each of them waits in its midst for the
+    others to come there, as replicas with shared statistics do, none would ever be done. A function that takes a
+    variable still comes before or after those that change it. TensorFlow has no public way to its manager of the order.
+    """
+    if tf.executing_eagerly():
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    known = len(graph.get_operations())
+    yield
+    order = graph.experimental_acd_manager
+    for op in graph.get_operations()[known:] if order is not None else []:
+        if op.type == "StatefulPartitionedCall" and not _takes_variables(op):
+            order.run_independently(op)
+
+
+def _takes_variables(op: tf.Operation) -> bool:
+    """Whether a call takes a resource, but for tables in which it looks something up."""
+    taken = [x for x in body_of(op, "f").inputs if x.dtype == tf.resource]
+    return any(reader.type != "LookupTableFindV2" for x in taken for reader in x.consumers())
 
 
 def body_of(op: tf.Operation, attribute: str) -> tf.Graph:

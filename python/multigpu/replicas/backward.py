@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient, dense
+from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.tapes import Differentiable, Gradient, floating, untaped
 
 
@@ -76,7 +77,8 @@ class Backward:
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all parts, in turn differentiable."""
         made = self._made.pop() if self._made else self._run.forward(self._arrived)
-        gradients = self._run.gradients(made, used, untaped(upstream))
+        with side_by_side():
+            gradients = self._run.gradients(made, used, untaped(upstream))
         for group, device in self._run.departures(len(self._arrived)):
             present = [part for part in group if gradients[part] is not None]
             with tf.device(device):
