@@ -17,12 +17,15 @@ R_LINTED := $(VENV)/.r-linted
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-versions release demo bench soak mutants gpu-check null-gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: $(READY)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types r-library $(RPY2_READY)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target pytest r
+
+# Keras imports what it can do without, where it is there: a third of the time of each process that starts
+pytest quick test-docs test-pages test-example test-site soak: export PYTHONPATH := $(CURDIR)/tests/support/imports
 
 # what a developer runs after each edit: the tests with the mark `quick`
 quick: lint types r-library $(RPY2_READY)
@@ -67,12 +70,19 @@ r-library: $(READY) r-packages
 docs: $(DOCS_READY) r-packages
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . $(VENV)/site
 
-# the code of pages and examples; the site's links, and how it looks and works in Chromium, with screenshots beside it
-test-docs: docs $(RPY2_READY) r-library
-	./.ci/install-chromium
+test-docs: test-pages test-example test-site
+
+# the code of pages and examples
+test-pages: $(DOCS_READY) $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/keras2 tests/embedded_r
+
+test-example: $(READY) r-library
 	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
 	  'testthat::test_file("tests/testthat/test-example.R", package = "multigpu", load_package = "installed", stop_on_failure = TRUE)'
+
+# the site's links, and how it looks and works in Chromium, with screenshots beside it
+test-site: docs
+	./.ci/install-chromium
 	$(BIN)/python -m pytest -p no:xdist tests/site
 
 # the pages of the R package, as a site in .venv/r-site
@@ -124,14 +134,15 @@ mutants: $(PLOTS_READY) r-library
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
 
-# what a step copies and XLA compiles, counted by a CUDA without a GPU, which NULL_CUDA/build makes with g++
+# what a step copies and XLA compiles, counted by a CUDA without a GPU, which NULL_CUDA/build makes with g++;
+# HOW=--quick leaves out what takes long, HOW=--write keeps the figures
 null-gpu-check: $(READY)
 	$(NULL_CUDA)/build $(VENV)/null-gpus $(BIN)/python
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) \
-	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py $(WRITE)
-	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) $(BIN)/python bench/traffic/null_pipeline.py $(WRITE)
+	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/traffic/null_gpus.py $(HOW)
+	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus PYTHONPATH=$(NULL_CUDA) $(BIN)/python bench/traffic/null_pipeline.py $(HOW)
 	LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/null-gpus NULL_CUDA_DEVICES=8 TF_FORCE_GPU_ALLOW_GROWTH=true \
-	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/speed/xla_programs.py --count
+	  XLA_FLAGS=--xla_gpu_enable_command_buffer= $(BIN)/python bench/speed/xla_programs.py --count $(HOW)
 
 # numpy stays below 2 here, because the reticulate of Debian 12 shares this environment
 $(READY): pyproject.toml

@@ -4,7 +4,8 @@ A step is the difference between passes of `fit` over 6 batches and over 2, divi
 when, is read from the trace of one step. Status 1 if a figure is more than it may be.
 
 Run `make null-gpu-check NULL_CUDA=FOLDER`, where FOLDER has `build`, which makes that library, and `null_gpu.py`, which
-reads its counts. `WRITE=--write` puts the figures where `bench/lib/report.py` finds them.
+reads its counts. `HOW=--write` puts the figures where `bench/lib/report.py` finds them; `HOW=--quick` leaves out what
+takes long, as `.ci/run` does.
 """
 
 import sys
@@ -57,6 +58,7 @@ class Case(NamedTuple):
     gpus: int
     most: dict[str, float]  # by the name of the figure
     policy: str = "float32"
+    quick: bool = False
 
 
 IMAGES = Workload(conv_net_with_statistics, (32, 32, 3), None, 64, LONG)
@@ -68,11 +70,11 @@ OF_EIGHT = {"tiny D2H": 24, "tiny H2D": 48, **ALWAYS}
 CASES = {
     f"{case.name}, N = {case.gpus}": case
     for case in (
-        Case("MLP 4×1024", DENSE, 4, {**FEW, "sent late": 0.2}),
-        Case("MLP 4×1024", DENSE, 8, {**OF_EIGHT, "most ÷ mean": 1.3}),
+        Case("MLP 4×1024", DENSE, 4, {**FEW, "sent late": 0.2}, quick=True),
+        Case("MLP 4×1024", DENSE, 8, {**OF_EIGHT, "most ÷ mean": 1.3}, quick=True),
         Case("conv net", IMAGES, 4, FEW),
         Case("conv net", IMAGES, 8, {**OF_EIGHT, "most ÷ mean": 1.3}),
-        Case("conv net, mixed_float16", IMAGES, 4, FEW, "mixed_float16"),
+        Case("conv net, mixed_float16", IMAGES, 4, FEW, "mixed_float16", quick=True),
         Case("Xception", Workload(xception, (71, 71, 3), None, 16, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
         Case("10 synchronized BatchNormalizations", SYNCHRONIZED, 8, {"tiny per GPU": 100}),
         Case("wide model", Workload(wide_model, (2750,), None, 64, LONG), 8, {**OF_EIGHT, "most ÷ mean": 1.1}),
@@ -159,14 +161,15 @@ def section(figures: dict[str, dict[str, float]]) -> str:
 def main() -> int:
     """Prints the table. Status 1 if a step has more of something than it may have."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:  # nothing is timed
-        figures = dict(zip(CASES, pool.map(in_own_process, CASES), strict=True))
+        names = [name for name, case in CASES.items() if case.quick or "--quick" not in sys.argv]
+        figures = dict(zip(names, pool.map(in_own_process, names), strict=True))
     print(table(figures))
     if "--write" in sys.argv:
         (RESULTS / "null_gpus.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False))
     excess = [
         f"{name}: {key} {figures[name][key]:.3g}, of {most:g}"
-        for name, case in CASES.items()
-        for key, most in case.most.items()
+        for name in figures
+        for key, most in CASES[name].most.items()
         if figures[name][key] > most
     ]
     print("\n".join(excess))

@@ -29,7 +29,7 @@ import multigpu
 from bench.lib.markdown_table import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
-SLICES, ROWS, UNITS = (1, 2, 4, 8), 1024, 1024
+SLICES, QUICK, ROWS, UNITS = (1, 2, 4, 8), (4,), 1024, 1024
 LAYERS = 3  # of each part; forward one product each, backward two
 PRODUCTS = {(part, backward): LAYERS * (1 + backward) for part in (0, 1) for backward in (False, True)}
 OF_IDEAL = 0.95  # of 2 m ÷ (m + 1), the least that the order gives if both parts take the same time
@@ -182,11 +182,11 @@ def _least_seconds(function, x: np.ndarray) -> float:
     return min(taken[1:])  # what disturbs only adds
 
 
-def figures() -> list[dict]:
+def figures(numbers: tuple[int, ...] = SLICES) -> list[dict]:
     """For each number of slices: the order, the replay, the memory."""
     alone = in_own_process(0)["peak"]
     rows = []
-    for slices in SLICES:
+    for slices in numbers:
         found = in_own_process(slices)
         tasks, slice_after_slice = tasks_of(found["kernels"], slices)
         times = replay(tasks, part_seconds(ROWS // slices), slices)
@@ -243,7 +243,7 @@ def section(rows: list[dict]) -> str:
 def main() -> int:
     """Prints the table. Status 1 if the order is not that of a pipeline: by products, as seconds differ by chance."""
     tf.config.set_visible_devices([], "GPU")  # this process takes the times of the parts, on a CPU
-    rows = figures()
+    rows = figures(QUICK if "--quick" in sys.argv else SLICES)
     print(table(rows))
     if "--write" in sys.argv:
         (RESULTS / "null_pipeline.json").write_text(json.dumps(rows, indent=1))

@@ -17,7 +17,8 @@ from multigpu.cli.launch import local_configs
 
 TESTS = Path(__file__).parents[1]
 PYTHON = TESTS.parent / "python"
-PATH = os.pathsep.join(map(str, (PYTHON, TESTS / "support", TESTS / "multi_worker")))  # of what workers import
+FOLDERS = (PYTHON, TESTS / "support", TESTS / "support" / "imports", TESTS / "multi_worker")
+PATH = os.pathsep.join(map(str, FOLDERS))  # of what workers import
 
 
 class Started:
