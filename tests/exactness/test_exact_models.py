@@ -306,6 +306,25 @@ class Watching(layers.Layer):
         return x
 
 
+class CallsPython(layers.Layer):
+    """Squares its input in Python, which has a gradient."""
+
+    def call(self, x):
+        return tf.ensure_shape(tf.py_function(tf.square, [x], "float32"), x.shape)
+
+
+def test_layers_that_call_python_have_gradients_of_their_own_slices():
+    """Of the rows themselves, which nobody asks a gradient of, and of what weights made of them."""
+
+    def build():
+        return keras.Sequential([keras.Input((3,)), CallsPython(), layers.Dense(4), CallsPython(), layers.Dense(2)])
+
+    def small_steps():
+        return {"optimizer": keras.optimizers.SGD(0.01), "loss": "mse"}
+
+    assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=small_steps)
+
+
 def test_a_layer_counts_its_calls_as_on_one_device():
     def build():
         return keras.Sequential([keras.Input((3,)), Counting(), layers.Dense(2)])

@@ -119,6 +119,17 @@ def test_run_eagerly_is_refused_because_it_cannot_sum_over_replicas():
         parallel.fit(INPUTS[images], TARGETS, verbose=0)
 
 
+def test_python_with_a_gradient_is_refused_because_replicas_would_not_run_the_same_trace():
+    class CallsPython(keras.layers.Layer):
+        def call(self, x):
+            return tf.ensure_shape(tf.py_function(lambda rows: 2 * rows, [x], "float32"), x.shape)
+
+    parallel = multigpu.multi_gpu_model(with_effects(CallsPython), gpus=2)
+    parallel.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"Received: a `tf.py_function` and the layer 'batch_normalization\S*'\. Use"):
+        parallel.fit(INPUTS[one_layer_called_twice][0], TARGETS, verbose=0)
+
+
 def test_keras_still_takes_statistics_where_they_are_replaced():
     layer = keras.layers.BatchNormalization(synchronized=True)
     layer.build((None, 3))

@@ -17,6 +17,7 @@ from multigpu.replicas.run import run_replica
 from multigpu.replicas.staged_run import StagedRun
 from multigpu.replicas.staged_traces import StagedTraces
 from multigpu.replicas.state import weighted_mean
+from multigpu.replicas.tapes import share_a_tape
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types, as_stored, buckets_of, unpack
 from multigpu.weights.gradient_structure import GradientStructure
@@ -97,7 +98,7 @@ class _Steps:
 
     def run(self, replica: Replica, slices: Slices, eager: bool) -> list[Result]:
         """What the replica gives on each device, for the weights that are sent there."""
-        function = self._function(replica, eager)
+        functions = self._functions(replica, eager)
         buckets = buckets_of(self.parts.weights, self.types)
         devices = [group[0] for group in self.plan.replicas]
         distinct = list(dict.fromkeys(devices))
@@ -106,21 +107,25 @@ class _Steps:
         inputs = self._send_inputs(slices)
         results = []
         for number, device in enumerate(devices):
-            run = ReplicaRun(replica, function, buckets, device, number, self.structure, self.workers)
+            run = ReplicaRun(replica, functions[number], buckets, device, number, self.structure, self.workers)
             with tf.device(device):
                 arrived = [arrive(buffer, bucket) for buffer, bucket in zip(weights[device], buckets, strict=True)]
             flat = run_replica(run, [*arrived, *inputs[number]])  # only now, run eagerly, its layout is known
             results.append(replica.layout.open(flat))
         return results
 
-    def _function(self, replica: Replica, eager: bool) -> Function:
-        """What runs: the replica is traced once for all devices unless it is to run op by op."""
+    def _functions(self, replica: Replica, eager: bool) -> list[Function]:
+        """What runs on each device: the replica is traced once for all of them, unless it is to run op by op."""
+        num_devices = len(self.plan.replicas)
         if eager:  # what its gradients are is known when they are there
             self.types = {id(v): as_stored(v)._replace(rows=True) for v in self.parts.weights}
-            return replica
+            return [replica] * num_devices
         function = replica.trace()
         self.types = replica.types
-        return function
+        if share_a_tape(function) and num_devices > 1:
+            self.parts.statistics.check_traced_once()
+            return [function, *(replica.trace() for _ in range(num_devices - 1))]
+        return [function] * num_devices
 
     def _send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
         """What each replica takes besides weights: values of the state, its slice, its rows, its number."""

@@ -38,6 +38,19 @@ class SyncBatchNorm:
                 stack.enter_context(moments_from(layer, _Moments(layer, of_layer, counts)))
             yield
 
+    def check_traced_once(self) -> None:
+        """Refuses these layers where replicas have traces of their own: none would find the others' sums.
+
+        Raises:
+            ValueError: there are such layers.
+        """
+        for layer in self.layers:
+            raise ValueError(
+                "Expected ops of TensorFlow in a template with synchronized BatchNormalization, whose replicas have to "
+                "run the same trace to sum their statistics. Received: a `tf.py_function` and the layer "
+                f"{layer.name!r}. Use `tf.numpy_function` where no gradient passes, or `synchronized=False`."
+            )
+
 
 class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
