@@ -12,7 +12,8 @@ def side_by_side() -> Iterator[None]:
 
     `tf.function` has functions with side effects wait for each other. Where each of them waits in its midst for the
     others to come there, as replicas with shared statistics do, none would ever be done. A function that takes a
-    variable still comes before or after those that change it. TensorFlow has no public way to its manager of the order.
+    variable still comes before or after those that change it. Not for calls on one device: TensorFlow takes two that
+    print the same for one. It has no public way to its manager of the order.
     """
     if tf.executing_eagerly():
         yield

@@ -77,8 +77,7 @@ class Backward:
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all parts, in turn differentiable."""
         made = self._made.pop() if self._made else self._run.forward(self._arrived)
-        with side_by_side():
-            gradients = self._run.gradients(made, used, untaped(upstream))
+        gradients = self._run.gradients(made, used, untaped(upstream))
         for group, device in self._run.departures(len(self._arrived)):
             present = [part for part in group if gradients[part] is not None]
             with tf.device(device):
@@ -112,7 +111,7 @@ class Backward:
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
         """Gradients of the gradients of some parts, for the arguments and the tables: the replica is run again."""
-        with tf.device(self._run.device), tf.GradientTape() as tape:
+        with tf.device(self._run.device), side_by_side(), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
             gradients = self._run.gradients(again, used, arguments[len(self._arrived) :])

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
+from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable, untaped
 from multigpu.weights.buckets import Bucket, pack, unpack
@@ -49,7 +50,8 @@ class ReplicaRun:
         sources = [*weights, *arrived[len(self.buckets) :]]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*floating(sources), *self.tables])
-            results = list(self.function(*sources))
+            with side_by_side():
+                results = list(self.function(*sources))
         return Taped(tape, sources, results)
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
@@ -71,7 +73,8 @@ class ReplicaRun:
     def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
         kept = made.sources[-2]
-        gradients, of_tables = made.gradients(used, upstream, self.tables)
+        with side_by_side():
+            gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
         reached = self._reached(used)
         self.structure.connected.update(w for w in range(num_weights) if gradients[w] is not None and w in reached)

@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.backward import Backward, Run
 from multigpu.replicas.tapes import release_with_the_verb
 
@@ -20,8 +19,7 @@ def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        with side_by_side():
-            made = [run.forward(arrived)]
+        made = [run.forward(arrived)]
         results = made[0].results
         release_with_the_verb(made)
         return results, Backward(run, arrived, results, made).gradient
