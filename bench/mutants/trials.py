@@ -67,8 +67,8 @@ class Coverage:
 
         What tests of a file share is run by the first of them: so the others of its file come after it.
         """
-        file = next(name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}"))
-        contexts = self._data.contexts_by_lineno(file).get(line, [])
+        copies = [name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}")]  # one is R's copy
+        contexts = [context for name in copies for context in self._data.contexts_by_lineno(name).get(line, [])]
         tests = {context.split("|")[-1].rsplit(" (", 1)[0] for context in contexts} & self._seconds.keys()
         files = {test.split("::")[0] for test in tests}
         beside = {test for test in self._seconds if test.split("::")[0] in files} - tests

@@ -122,7 +122,7 @@ class _Steps:
             return [replica] * num_devices
         function = replica.trace()
         self.types = replica.types
-        if share_a_tape(function) and num_devices > 1:
+        if num_devices > 1 and share_a_tape(function):
             self.parts.statistics.check_traced_once()
             return [function, *(replica.trace() for _ in range(num_devices - 1))]
         return [function] * num_devices

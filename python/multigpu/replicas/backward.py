@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient, dense
-from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.tapes import Differentiable, Gradient, floating, untaped
 
 
@@ -111,7 +110,7 @@ class Backward:
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
         """Gradients of the gradients of some parts, for the arguments and the tables: the replica is run again."""
-        with tf.device(self._run.device), side_by_side(), tf.GradientTape() as tape:
+        with tf.device(self._run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
             gradients = self._run.gradients(again, used, arguments[len(self._arrived) :])

@@ -44,11 +44,11 @@ class SyncBatchNorm:
         Raises:
             ValueError: there are such layers.
         """
-        for layer in self.layers:
+        if self.layers:
             raise ValueError(
                 "Expected ops of TensorFlow in a template with synchronized BatchNormalization, whose replicas have to "
                 "run the same trace to sum their statistics. Received: a `tf.py_function` and the layer "
-                f"{layer.name!r}. Use `tf.numpy_function` where no gradient passes, or `synchronized=False`."
+                f"{self.layers[0].name!r}. Use `tf.numpy_function` where no gradient passes, or `synchronized=False`."
             )
 
 
