@@ -123,7 +123,7 @@ bench: $(PLOTS_READY) r-library
 # two hours on two cores; SEED=1 gives other models, moments and files
 SEED ?= 0
 soak: $(PLOTS_READY) $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "soak and not pages"
+	MULTIGPU_GRAPHS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "soak and not pages"
 	$(BIN)/python bench/soak --seed $(SEED) --write
 
 # small defects in the package, which the tests have to notice: the first line takes a run of all tests

@@ -6,7 +6,7 @@
     python bench/mutants --only weights --count 20       # of one room
     python bench/mutants --seed 0 --show                 # lists them, runs nothing
 
-Mutants are drawn from every room. On each are tried the tests that run its line, the fastest ones first, until one of
+Mutants are drawn from every room. On each are tried the tests that run its line, those of its room first, until one of
 them fails, up to five minutes of them; where no test in Python runs it, the tests in R. General tools (mutmut,
 cosmic-ray) start all tests anew for each mutant, or in forks of one process, in which TensorFlow does not work.
 """

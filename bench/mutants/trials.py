@@ -63,9 +63,10 @@ class Coverage:
         return test in self._seconds
 
     def tests(self, path: Path, line: int) -> tuple[list[str], list[str]]:
-        """The tests that run a line of the package, the fastest ones first: those tried first, and the others.
+        """The tests that run a line of the package: those tried first, and the others.
 
-        What tests of a file share is run by the first of them: so the others of its file come after it.
+        First come those of the line's room, the fastest ones first. What tests of a file share is run by the first of
+        them: so the others of its file come last.
         """
         copies = [name for name in self._data.measured_files() if name.endswith(f"multigpu/{path}")]  # one is R's copy
         contexts = [context for name in copies for context in self._data.contexts_by_lineno(name).get(line, [])]
@@ -73,7 +74,11 @@ class Coverage:
         files = {test.split("::")[0] for test in tests}
         beside = {test for test in self._seconds if test.split("::")[0] in files} - tests
         first, others, seconds = [], [], 0.0
-        for test in [*sorted(tests, key=self._seconds.__getitem__), *sorted(beside, key=self._seconds.__getitem__)]:
+
+        def turn(test: str) -> tuple[bool, float]:
+            return not test.startswith(f"tests/{path.parts[0]}/"), self._seconds[test]
+
+        for test in [*sorted(tests, key=turn), *sorted(beside, key=turn)]:
             seconds += self._seconds[test]
             if seconds <= AT_FIRST or not first:
                 first.append(test)
@@ -130,7 +135,8 @@ class Trials:
         """The first test that fails, if one does."""
         listed = self._root.parent / "tests"
         listed.write_text("\n".join(tests))
-        environ = {**os.environ, "PYTHONPATH": str(self._root / "python"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        paths = [str(self._root / path) for path in ("tests/support/imports", "python")]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
         try:
             ended = subprocess.run(

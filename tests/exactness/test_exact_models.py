@@ -4,20 +4,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases import soak
+from cases import soak, some
 from equality import (
     COUNTS,
     FLOAT32,
+    assert_same_numbers,
     assert_same_training,
     dense_model,
     mean_squared,
     measured,
     random_ids,
     random_rows,
-    traced_once,
     train,
 )
 from masked_ids import PADDINGS
+from trainings import TRAININGS
 
 from multigpu import multi_gpu_model
 
@@ -435,20 +436,18 @@ def test_twins_with_other_weights_are_told_apart():
         assert_same_training(build, random_rows(ROWS, 3), random_rows(ROWS, 2), compile=mean_squared, gpus=2)
 
 
-def test_a_twin_that_is_traced_once_is_the_plain_model():
-    def trained(prepare):
-        keras.utils.clear_session(free_memory=False)
-        keras.utils.set_random_seed(0)
-        model, traces = dense_model(), []
-        step = model.train_step
-        model.train_step = lambda data: traces.append(data) or step(data)
-        prepare(model).compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
-        history = model.fit(random_rows(ROWS, 3), random_rows(ROWS, 2), batch_size=8, shuffle=False, verbose=0).history
-        kept = {variable.path: variable.numpy() for variable in [*model.variables, *model.optimizer.variables]}
-        return len(traces), {**kept, **history}
+@pytest.mark.parametrize(
+    "kind",
+    some(
+        TRAININGS.keys() - {"several inputs and outputs"},
+        ["masks", "metrics that are objects", "state of layers", "losses behind masks"],
+    ),
+)
+def test_one_device_has_the_same_numbers_in_a_graph(kind):
+    """Most twins run eagerly; Keras by itself makes a graph of their steps."""
+    given = TRAININGS[kind]
 
-    (traces, once), (traces_of_plain, plain) = trained(traced_once), trained(lambda model: model)
-    assert (traces, traces_of_plain) == (1, 2)  # or else it is not needed any more
-    assert once.keys() == plain.keys()
-    for name, value in plain.items():
-        np.testing.assert_array_equal(once[name], value, err_msg=name)
+    def numbers(**way):
+        return train(**{**given, "compile": lambda: {**given["compile"](), **way}}, gpus=None, as_arrays=True)[1]
+
+    assert_same_numbers(numbers(run_eagerly=True), numbers(run_eagerly=False), **FLOAT32)

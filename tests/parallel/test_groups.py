@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases import soak
-from equality import FLOAT32, random_ids, random_rows
+from equality import FLOAT32, on_one_device, random_ids, random_rows
 from keras import layers
 from part_models import LAYOUTS, MODELS, Halves, X, Y, assert_same_in_groups, nowhere, sgd, two_parts
 
@@ -114,7 +114,7 @@ def test_a_loop_of_ones_own_and_single_batches():
     for gpus in (None, LAYOUTS["two groups"](2)):
         keras.utils.set_random_seed(0)
         model = two_parts(multigpu.on_device if gpus else nowhere)
-        model = multigpu.multi_gpu_model(model, gpus=gpus) if gpus else model
+        model = multigpu.multi_gpu_model(model, gpus=gpus) if gpus else on_one_device(model)
         model.compile(**sgd(), metrics=["mae"])
         loss = model.train_on_batch(X[:7], Y[:7])
         with tf.GradientTape() as tape:
@@ -136,7 +136,7 @@ def test_the_flags_of_multi_gpu_model(flags):
     for gpus in (None, LAYOUTS[layout](2)):
         keras.utils.set_random_seed(0)
         template = two_parts(multigpu.on_device if gpus else nowhere)
-        model = multigpu.multi_gpu_model(template, gpus=gpus, **flags) if gpus else template
+        model = multigpu.multi_gpu_model(template, gpus=gpus, **flags) if gpus else on_one_device(template)
         model.compile(**sgd())
         losses = model.fit(X, Y, batch_size=8, shuffle=False, verbose=0).history["loss"]
         numbers.append([*losses, *template.get_weights()])

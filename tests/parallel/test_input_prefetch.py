@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases import some
-from equality import FLOAT32, assert_same_numbers, dense_model, random_rows, traced_once, train
+from equality import FLOAT32, assert_same_numbers, dense_model, on_one_device, random_rows, train
 
 from multigpu import multi_gpu_model
 from multigpu.batches.main_thread_generator import MainThreadGenerator
@@ -65,7 +65,7 @@ def trained(kind, gpus):
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(0)
     template = dense_model()
-    model = multi_gpu_model(template, gpus=gpus) if gpus else traced_once(template)
+    model = multi_gpu_model(template, gpus=gpus) if gpus else on_one_device(template)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     data, fit = DATA[kind]()
     history = model.fit(*data, epochs=3, verbose=0, **{"shuffle": False, **fit}).history

@@ -19,7 +19,7 @@ from added_losses import (
     sum_of_squares,
 )
 from cases import soak
-from equality import ONE_CALL, assert_same_training, mean_squared, random_ids, random_rows
+from equality import ONE_CALL, assert_same_training, mean_squared, on_one_device, random_ids, random_rows
 from keras import ops
 
 from multigpu import multi_gpu_model
@@ -125,7 +125,7 @@ def test_losses_of_sparse_inputs_are_exact():
     for gpus in (None, 3):
         keras.utils.set_random_seed(0)
         model = of_sparse_rows()
-        model = multi_gpu_model(model, gpus=gpus) if gpus else model
+        model = multi_gpu_model(model, gpus=gpus) if gpus else on_one_device(model)
         model.compile(**mean_squared())
         losses.append(model.fit(batches(), epochs=2, shuffle=False, verbose=0).history["loss"])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

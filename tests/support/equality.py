@@ -1,5 +1,6 @@
 """The claim that most tests make: a parallel model has the numbers of its twin, a plain model on one device."""
 
+import functools
 import math
 import os
 from collections.abc import Callable
@@ -15,6 +16,9 @@ FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of trained weights
 ONE_CALL = {"rtol": 1e-5, "atol": 1e-6}  # of outputs: one near 0 is off by a rounding of the terms that cancel in it
 COUNTS = [3, 8]  # devices, where more of them do something else; `make soak` has 2 to 8 everywhere
 XLA = {"as Keras does": {}, "on": {"jit_compile": True}, "off": {"jit_compile": False}}
+IN_GRAPHS = (
+    os.environ.get("MULTIGPU_ONE_DEVICE") == "in graphs"
+)  # one device as Keras has it by itself, for `make soak`
 COMPILED = XLA[os.environ.get("MULTIGPU_XLA", "as Keras does")]  # what twins are compiled with that say nothing of XLA
 Numbers = dict[str, np.ndarray]
 
@@ -73,7 +77,7 @@ def train(
     keras.utils.clear_session(free_memory=False)  # twins have the same names
     keras.utils.set_random_seed(0)  # and the same weights
     template = build()
-    model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else traced_once(template)
+    model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else on_one_device(template)
     model.compile(**{**COMPILED, **compile()})
     before = template.get_weights()
     data = {"x": batches(batch_size, x, y, sample_weight)}
@@ -119,32 +123,26 @@ def count_rows(x: Any) -> int:
     return keras.tree.flatten(x)[0].shape[0]
 
 
-def traced_once(model: keras.Model) -> keras.Model:
-    """The plain model, whose steps are traced once: that halves the time of a short training.
+def on_one_device(model: keras.Model) -> keras.Model:
+    """The plain model, whose steps run eagerly: that takes a third of the time of a short training in a graph.
 
-    Where a step makes variables, those of the optimizer and of metrics, TensorFlow traces it a second time. So they are
-    made outside of the trace, with the names and values that they have in it.
+    In a graph runs what XLA compiles, what is compiled with `run_eagerly=False`, and a model with a loss for each
+    output: of these Keras shows a mean over rows eagerly, and one over batches in a graph.
     """
+    compile = model.compile
 
-    def outside(make: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
-        if not callable(arguments["initial_value"]):  # it was computed in the trace
-            return make(**arguments)
-        with tf.init_scope():
-            return make(**{**arguments, "experimental_enable_variable_lifting": False})
+    def choose(loss: Any = None, run_eagerly: bool | None = None, **_: Any) -> None:
+        in_a_graph = model.jit_compile or isinstance(loss, dict | list | tuple) or IN_GRAPHS
+        model.run_eagerly = not in_a_graph if run_eagerly is None else run_eagerly
 
-    def once(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def call(data: Any) -> Any:
-            optimizer = model.optimizer
-            with tf.variable_creator_scope(outside):
-                if optimizer is not None and not optimizer.built and model.built:
-                    with tf.init_scope(), keras.name_scope(optimizer.name, caller=optimizer):
-                        optimizer.build(model.trainable_variables)
-                return step(data)
+    @functools.wraps(compile)
+    def compile_and_choose(*args: Any, **kwargs: Any) -> None:
+        compile(*args, **kwargs)
+        choose(**kwargs)
 
-        return call
-
-    for name in ("train_step", "test_step"):
-        setattr(model, name, once(getattr(model, name)))
+    model.compile = compile_and_choose
+    if model.compiled and not model.run_eagerly:
+        choose()
     return model
 
 
@@ -165,7 +163,7 @@ def make_twins(build: Callable[[], keras.Model], gpus: object = 3, **kwargs: Any
     """One model as it is, and one spread over devices, with the same weights; both compiled if `build` compiles."""
     one, template = build(), build()
     template.set_weights(one.get_weights())
-    return traced_once(one), multi_gpu_model(template, gpus=gpus, **kwargs)
+    return on_one_device(one), multi_gpu_model(template, gpus=gpus, **kwargs)
 
 
 def assert_same(actual: Any, expected: Any) -> None:

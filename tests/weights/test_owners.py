@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from cases import soak
-from equality import ONE_CALL, assert_same, assert_same_numbers, mean_squared, random_rows
+from equality import ONE_CALL, assert_same, assert_same_numbers, mean_squared, on_one_device, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +110,7 @@ def test_a_trained_template_goes_on_as_on_one_device_with_its_slots_moved_along(
         template = wide_net_without_statistics()
         template.compile(**mean_squared())
         template.fit(X, Y, batch_size=8, verbose=0, shuffle=False)
-        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        model = multi_gpu_model(template, gpus=gpus) if gpus else on_one_device(template)
         history = model.fit(X, Y, batch_size=8, verbose=0, shuffle=False, epochs=2)
         if gpus:
             pairs = slots_of(template.optimizer, template.trainable_weights)
@@ -175,7 +175,7 @@ def further(build, gpus):
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     template = build()
-    model = multi_gpu_model(template, gpus=gpus) if gpus else template
+    model = multi_gpu_model(template, gpus=gpus) if gpus else on_one_device(template)
     history = model.fit(X, Y, batch_size=8, verbose=0, shuffle=False, epochs=2).history
     kept = [*template.variables, *template.optimizer.variables]
     numbers = {f"{position} {variable.name}": variable.numpy() for position, variable in enumerate(kept)}
@@ -203,7 +203,7 @@ def test_freezing_after_the_move_trains_as_on_one_device(gpus):
         """Trained whole, with a layer frozen, with it thawed and another frozen."""
         keras.utils.set_random_seed(0)
         template = wide_net_without_statistics()
-        model = multi_gpu_model(template, gpus=gpus) if gpus else template
+        model = multi_gpu_model(template, gpus=gpus) if gpus else on_one_device(template)
         seen = []
         for frozen in (None, 1, 2):
             for number, layer in enumerate(template.layers):
