@@ -6,9 +6,9 @@ import json
 import keras
 import numpy as np
 import pytest
-from equality import make_twins
 from keras import layers, ops
 
+from multigpu import multi_gpu_model
 from multigpu.parallel.overrides import STEPS, VERBS, is_stock
 
 ROWS = 7
@@ -186,7 +186,9 @@ def plain(leaf):
 
 @pytest.fixture(scope="module")
 def twins():
-    return make_twins(build, 3)
+    one, template = build(), build()
+    template.set_weights(one.get_weights())
+    return one, multi_gpu_model(template, gpus=3)
 
 
 @pytest.fixture(scope="module")
