@@ -43,8 +43,8 @@ def measure_coverage() -> None:
 
 
 def collected() -> set[str]:
-    """The tests that there are now, but for those of `make soak`."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-n", "0", "-m", "not soak"]
+    """The tests of `make test`, as they are now."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-n", "0", "-m", "not soak and not pages"]
     return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
 
 
@@ -57,6 +57,8 @@ class Coverage:
         lines = "".join(file.read_text() for file in DATA.glob("seconds-*")).splitlines()
         there = collected()  # some may be gone, or have moved to `make soak`, since the lines were written down
         self._seconds = {test: seconds for test, seconds in map(json.loads, lines) if test in there}
+        if not self._seconds:
+            raise FileNotFoundError(f"Expected tests and their lines in {DATA}, as `--coverage` leaves them.")
 
     def has(self, test: str) -> bool:
         """Whether a test is among them."""
