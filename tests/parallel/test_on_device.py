@@ -74,8 +74,12 @@ def adam():
 
 def assert_same_as_on_one_device(build, x, y, compile=mean_squared, only_fit=True, **tolerance):
     """Trains twins, one with its parts on devices, and compares all numbers; the one on devices is given back."""
+
+    def in_a_graph():
+        return {"run_eagerly": False, **compile()}
+
     _, plain = train(lambda: build(nowhere), x, y, compile=compile, gpus=None, only_fit=only_fit)
-    model, placed = train(lambda: build(multigpu.on_device), x, y, compile=compile, gpus=None, only_fit=only_fit)
+    model, placed = train(lambda: build(multigpu.on_device), x, y, compile=in_a_graph, gpus=None, only_fit=only_fit)
     assert_same_numbers(placed, plain, **tolerance or FLOAT32)
     return model
 
