@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from multigpu.cli import run
 from multigpu.cli.main import COMMANDS, main
@@ -221,6 +222,16 @@ def test_devices_answer_in_json_and_whether_there_are_so_many(capsys):
     assert capsys.readouterr().out == f"{device_table()}\n{seen_devices()}\n"
     assert main(["devices", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["enough"] is None
+
+
+def test_devices_that_tensorflow_does_not_start_are_an_error_of_one_line_and_status_2(capsys, monkeypatch):
+    def refuse():
+        raise tf.errors.InternalError(None, None, "no driver\nfor this card")
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", refuse)
+    with pytest.raises(SystemExit, match="2"):
+        main(["devices"])
+    assert capsys.readouterr().err == "python -m multigpu devices: error: no driver for this card\n"
 
 
 @pytest.mark.quick

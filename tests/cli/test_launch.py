@@ -1,6 +1,8 @@
 """`python -m multigpu launch` starts workers with a TF_CONFIG each, and ends with the status of the first to fail."""
 
 import re
+import subprocess
+import sys
 
 from multigpu.cli import launch
 from multigpu.cli.main import main
@@ -44,3 +46,16 @@ def test_the_status_is_that_of_the_worker_that_failed_and_nobody_is_waited_for(t
         "time.sleep(600) if json.loads(os.environ['TF_CONFIG'])['task']['index'] else sys.exit(7)\n"
     )
     assert run(script, "--processes", "2") == 7
+
+
+def test_the_status_is_that_of_the_worker_that_failed_when_all_have_ended_at_once():
+    workers = [subprocess.Popen([sys.executable, "-S", "-c", f"raise SystemExit({status})"]) for status in (0, 7)]
+    for worker in workers:
+        worker.wait()
+    assert launch._wait(workers) == 7
+
+
+def test_a_worker_that_a_signal_has_ended_has_the_status_that_a_shell_gives_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert run(script, "--processes", "1") == 128 + 9
