@@ -39,17 +39,18 @@ def main() -> None:
     if arguments.show:
         print("\n".join(f"{number} {path}:{mutant.line} {mutant.kind}" for number, (path, mutant) in enumerate(drawn)))
         return
-    known, before = rows_in(arguments.rows), rows_in(arguments.before)
+    rows_of = [row_of(number, *each) for number, each in enumerate(drawn)]
+    known, before = answered(rows_of, arguments.rows), answered(rows_of, arguments.before)
     coverage, lock = Coverage(), threading.Lock()
     trials = [Trials(coverage) for _ in range(PROCESSES)]
 
     def run(number: int) -> dict:
         path, mutant = drawn[number]
-        row = {"number": number, "file": str(path), "line": mutant.line, "kind": mutant.kind}
+        row = rows_of[number]
         with lock:
             mine = trials.pop()
         try:
-            row |= mine.answer(path, mutant, killer(before.get(number, {}), row))
+            row |= mine.answer(path, mutant, before.get(number, {}).get("test", "").removeprefix("FAILED "))
         finally:
             trials.append(mine)
         with lock:
@@ -102,15 +103,16 @@ def in_turn(found: list[tuple[Path, Mutant]], chance: random.Random) -> list[tup
     return [(path, mutant) for _, path, mutant in sorted(turns, key=lambda turn: turn[0])]
 
 
-def killer(before: dict, row: dict) -> str:
-    """The test that killed a mutant in an earlier run, if it was this mutant, and one did."""
-    return before["test"].removeprefix("FAILED ") if "test" in before and before | row == before else ""
+def row_of(number: int, path: Path, mutant: Mutant) -> dict:
+    """What a mutant is: its row, without an answer."""
+    return {"number": number, "file": str(path), "line": mutant.line, "kind": mutant.kind}
 
 
-def rows_in(path: Path | None) -> dict[int, dict]:
-    """The rows that are known, by number."""
-    lines = path.read_text().splitlines() if path and path.exists() else []
-    return {row["number"]: row for row in map(json.loads, lines)}
+def answered(rows: list[dict], file: Path | None) -> dict[int, dict]:
+    """The rows that have an answer in a file, by number; not those of mutants that are others by now."""
+    lines = file.read_text().splitlines() if file and file.exists() else []
+    found = {row["number"]: row for row in map(json.loads, lines)}
+    return {row["number"]: found[row["number"]] for row in rows if row.items() <= found.get(row["number"], {}).items()}
 
 
 if __name__ == "__main__":
