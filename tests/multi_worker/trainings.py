@@ -125,6 +125,7 @@ class Extremes(keras.metrics.Metric):
 
 
 def root_of_the_mean(y, predicted):
+    assert predicted.shape[1:] == (2,)  # known while it is traced, as on one device
     return ops.sqrt(ops.mean(ops.square(y - predicted)))
 
 
