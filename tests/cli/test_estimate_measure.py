@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import keras
@@ -359,6 +360,14 @@ def test_several_outputs_get_targets_for_their_losses(structure, loss):
     assert 1 <= ids.min() <= ids.max() <= 4
     assert (tags.shape, tags.dtype, score.shape, score.dtype) == ((6, 7), np.int32, (6, 1), np.float32)
     assert np.isfinite(model.train_on_batch(x, y)).all()
+
+
+def test_keras_takes_random_rows_without_a_warning():
+    model = small()
+    model.compile("sgd", "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(random_batch(model, 6, 7, None), steps_per_epoch=1, verbose=0)
 
 
 FUNCTIONS = {name: loss for name, loss in vars(keras.losses).items() if inspect.isfunction(loss)}

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 import sums
+import tensorflow as tf
 from worker_processes import results
+
+from multigpu.cluster.config import Cluster
+from multigpu.multi_worker import step
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +25,14 @@ def test_gradients_are_summed_on_the_devices_that_own_the_weights(workers):
 def test_metrics_of_a_worker_that_stands_by_are_kept_where_they_are(workers):
     for places in (worker["places"] for worker in workers):
         assert not places["numbers"]
+
+
+def test_single_numbers_are_summed_on_the_host(monkeypatch):
+    """Where a loss is taken, there may be a GPU: and a group of TensorFlow's is of one kind of device."""
+    monkeypatch.setattr(step.Group, "sum", lambda self, x, label: tf.identity(x))
+    with tf.device("CPU:1"):
+        total = step.StepConsensus(Cluster(("a", "b"), ("a:1", "b:1"), 0)).sum(tf.constant(1.0), "divisor")
+    assert total.device.endswith("CPU:0")
 
 
 def test_sums_leave_no_threads_behind(workers):

@@ -9,7 +9,7 @@ import pytest
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.parallel.overrides import STEPS, VERBS, is_stock
+from multigpu.parallel.overrides import STEPS, VERBS, is_stock, overridden
 
 ROWS = 7
 X = np.random.default_rng(0).normal(size=(ROWS, 5)).astype("float32")
@@ -120,6 +120,28 @@ def test_no_class_of_keras_has_verbs_of_its_own():
     for kind in (keras.Sequential, type(keras.Model(x, layers.Dense(1)(x)))):
         assert is_stock(kind)
         assert all(getattr(kind, name) is getattr(keras.Model, name) for name in (*VERBS, *STEPS))
+
+
+def test_names_of_ones_own_are_none_of_a_models():
+    class Named(keras.Model):
+        limit = 3
+
+        def __init__(self):
+            super().__init__()
+
+        def __len__(self):
+            return self.limit
+
+        def _call_twice(self, x):
+            return self.call(self.call(x))
+
+        def call_once(self, x):
+            return self.call(x)
+
+        def call(self, x):
+            return x
+
+    assert overridden(Named) == ["__len__", "call"]
 
 
 # A class that defines everything anew, and notes what of it runs ------------------------------------------------------

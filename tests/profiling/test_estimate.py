@@ -76,6 +76,19 @@ def test_what_is_estimated_is_what_is_there_after_a_step(make_optimizer, cpu_rel
         assert row.inputs == row.rows * batch[0]
 
 
+def test_the_optimizer_is_tried_on_the_host():
+    devices = set()
+
+    class Notes(keras.optimizers.SGD):
+        def build(self, variables):
+            devices.update(map(locate, variables))
+            super().build(variables)
+
+    with tf.device("CPU:2"):
+        estimate(dense_model(), DEVICES, 8, Notes())
+    assert devices == {"CPU:0"}
+
+
 def test_a_compiled_model_brings_its_own_optimizer():
     model = dense_model()
     assert estimate(model, 2).optimizer == 4 * model.count_params()  # rmsprop, Keras' default

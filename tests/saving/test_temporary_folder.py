@@ -151,6 +151,15 @@ def test_where_nothing_can_be_locked_files_are_written_and_nothing_is_taken_away
     assert left.exists()
 
 
+def test_a_folder_that_may_be_written_but_not_listed_is_written(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(f"Permission denied: {str(path)!r}")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    atomic_write(tmp_path / "model.h5", lambda path: path.write_text("new"))
+    assert (tmp_path / "model.h5").read_text() == "new"
+
+
 def test_a_file_can_be_read_as_soon_as_it_has_its_name(tmp_path, monkeypatch):
     """The HDF5 library locks what it reads: a lock on the file itself would be in its way until the save has ended."""
     read, rename = [], os.replace

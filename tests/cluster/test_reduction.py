@@ -1,0 +1,22 @@
+"""What workers reduce together: numbers, in dense tensors."""
+
+import pytest
+import tensorflow as tf
+
+from multigpu.cluster.config import Cluster
+from multigpu.cluster.reduction import Step, Workers
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("string", lambda: tf.constant(["text"])),
+        ("SparseTensor", lambda: tf.sparse.from_dense([[1.0]])),
+        ("RaggedTensor", lambda: tf.ragged.constant([[1.0], []])),
+    ],
+)
+def test_rows_that_do_not_travel_are_refused_by_name(kind, rows):
+    cluster = Cluster(("a", "b"), ("a:1", "b:1"), 0)
+    workers = Workers(cluster, "model", ["CPU:0"], tf.constant(1.0), Step(joint=False))
+    with pytest.raises(ValueError, match=f"Expected dense numbers .* Received: {kind}. Compute it in a layer that"):
+        workers.all_rows(rows())
