@@ -17,7 +17,7 @@ from multigpu.replicas import launch_order
 from multigpu.weights.place_locate import locate
 
 
-@pytest.mark.parametrize("gpus", [[["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]], [["CPU:1", "CPU:2"]] * 4])
+@pytest.mark.parametrize("gpus", [[["CPU:2", "CPU:3"], ["CPU:4", "CPU:5"]], [["CPU:2", "CPU:3"]] * 4])
 def test_each_part_runs_on_its_device_of_each_group_forward_and_backward(gpus):
     model = two_parts(multigpu.on_device)
     parallel = multigpu.multi_gpu_model(model, gpus=gpus)
@@ -31,6 +31,7 @@ def test_each_part_runs_on_its_device_of_each_group_forward_and_backward(gpus):
     assert set(ran.devices_of("MatMul")) == {*first, *second}
     assert set(ran.devices_of("TanhGrad")) == set(second)
     assert set(ran.devices_of("Sigmoid")) == set(first)  # of silu, and of its gradient
+    assert set().union(*ran.ops.values()) == {"CPU:0", *first, *second}  # the sums over slices too
 
 
 def test_weights_are_kept_by_the_devices_of_their_parts():

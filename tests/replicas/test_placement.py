@@ -37,17 +37,25 @@ def equally_many(counts, devices=DEVICES):
     return sorted(counts) == sorted(devices) and len(set(counts.values())) == 1
 
 
-def test_forward_and_backward_run_on_each_replicas_device_equally():
-    run = step_of(multigpu.multi_gpu_model(conv_net(), gpus=DEVICES))
+@pytest.fixture(scope="module")
+def run():
+    """What was run in a step with Adam."""
+    return step_of(multigpu.multi_gpu_model(conv_net(), gpus=DEVICES))
+
+
+def test_forward_and_backward_run_on_each_replicas_device_equally(run):
     assert equally_many(run.devices_of("Conv2D")), run.ops  # forward, and both backward ops
     assert equally_many(run.devices_of("Conv2DBackpropFilter"))
     assert equally_many(run.devices_of("MatMul"))
     assert equally_many(run.devices_of("TanhGrad"))
 
 
-def test_the_first_layer_computes_no_gradient_of_the_images():
-    run = step_of(multigpu.multi_gpu_model(conv_net(), gpus=DEVICES))
+def test_the_first_layer_computes_no_gradient_of_the_images(run):
     assert set(run.devices_of("Conv2DBackpropInput").values()) == {1}  # of the second layer only
+
+
+def test_what_an_optimizer_computes_from_its_counter_it_computes_once_for_all_weights(run):
+    assert run.devices_of("Pow") == {"CPU:0": 2}  # of each of Adam's two rates of decay
 
 
 @pytest.mark.parametrize("jit_compile", [soak(True), "auto"])
@@ -79,8 +87,7 @@ def test_a_step_that_is_run_eagerly_takes_the_loss_where_it_would_be_taken():
     assert devices == ["CPU:1", "CPU:0"]
 
 
-def test_with_cpu_merge_the_loss_is_taken_on_the_cpu():
-    run = step_of(multigpu.multi_gpu_model(conv_net(), gpus=DEVICES))
+def test_with_cpu_merge_the_loss_is_taken_on_the_cpu(run):
     assert set(run.devices_of("SparseSoftmaxCrossEntropyWithLogits")) == {"CPU:0"}
 
 

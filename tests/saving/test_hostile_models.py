@@ -23,7 +23,7 @@ from multigpu.saving import sandbox
 from multigpu.saving.allowed_objects import ONE_AT_A_TIME, CodeInFile
 from multigpu.saving.build_model import build, is_deeper_than
 from multigpu.saving.file_errors import UntrustedFileError
-from multigpu.saving.sandboxed_build import Trial
+from multigpu.saving.sandboxed_build import Trial, stand_in
 from multigpu.saving.untrusted_hdf5 import opened
 
 layers = keras.layers
@@ -345,6 +345,11 @@ def test_an_optimizer_without_arguments_is_that_of_keras_and_one_with_others_is_
     spoil(good, lambda _, training: training["optimizer_config"].update(config="text"))
     with pytest.raises(UntrustedFileError):
         load_model_hdf5(good)
+
+
+def test_a_layer_of_the_caller_stands_in_as_one_that_does_nothing():
+    layer, x = stand_in("Layer").from_config({"units": 3}), np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(layer(x), x)
 
 
 @pytest.mark.parametrize("limit", [0, -1, math.nan, "60", None, True])

@@ -108,6 +108,27 @@ def of_activity_regularizers():
     return keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l2")(x))
 
 
+class CallsInABranch(keras.layers.Layer):
+    """Calls an inner layer in a branch, and adds a loss of what that gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3, activation="tanh")
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        x = ops.cond(ops.any(x > 100), lambda: x, lambda: self.dense(x))
+        self.add_loss(spread_of_rows(x, None))
+        return x
+
+
+def in_a_branch():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(2)(CallsInABranch()(inputs)))
+
+
 class AddsInItsOwnCall(keras.Model):
     """Adds a loss, and keeps a sum and a count, where it is the model itself that does."""
 
