@@ -50,6 +50,7 @@ class Covariance(layers.Layer):
         Covariance(name="mixes"),
         layers.Lambda(lambda x: x / ops.sum(x), name="mixes"),
         layers.Dense(3, activation=lambda x: x - ops.mean(x, axis=0), name="mixes"),
+        layers.Lambda(lambda x: x / ops.cast(1 + ops.sum(ops.cast(x > 0, "int32")), x.dtype), name="mixes"),
     ],
 )
 @pytest.mark.parametrize("way", [{"jit_compile": False}, {"jit_compile": True}, {"run_eagerly": True}], ids=str)

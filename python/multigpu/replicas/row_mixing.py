@@ -18,7 +18,10 @@ class WholeBatchError(ValueError):
 
 
 class Mix(NamedTuple):
-    """An op that makes a number of all rows: of a tensor whose first axis is open one that has no open axis."""
+    """An op that makes a number of all rows: of a tensor whose first axis is open one that has no open axis.
+
+    Or it makes that of a whole number or truth value of all rows, such as how many of them are above something.
+    """
 
     op: tf.Operation
     taken: tf.Tensor
@@ -30,8 +33,9 @@ def check_rows_apart(
 ) -> None:
     """Refuses, by name, a layer that makes a number of all rows on which the outputs depend.
 
-    Whole numbers and truth values are none, by which layers choose how to compute. BatchNormalization may do it, and so
-    may, while training, a layer that has a way of its own to train, such as somebody's own normalization.
+    Whole numbers and truth values are none as long as they are that: layers choose by them how to compute.
+    BatchNormalization may do it, and so may, while training, a layer that has a way of its own to train, such as
+    somebody's own normalization.
 
     Args:
         outputs: of the template, in a graph.
@@ -46,11 +50,12 @@ def check_rows_apart(
         layer = _layer_of(mix.op, calls)
         trains = training is not False and "training" in inspect.signature(layer.call).parameters
         if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
+            of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
             raise WholeBatchError(
                 "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
                 f"Received: layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} "
-                f"of all rows of a tensor of shape {tuple(mix.taken.shape)}. Keep the batch axis; or compare rows in a "
-                "loss function or by `add_loss()`, which see the global batch; or run the template on one device."
+                f"of all rows{of}. Keep the batch axis; or compare rows in a loss function or by `add_loss()`, which "
+                "see the global batch; or run the template on one device."
             )
 
 
@@ -66,7 +71,7 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
     for op in reversed(reading):
         made = [x for x in op.outputs if id(x) in needed]
         needed.update(id(x) for x in op.inputs if made)
-        taken = [x for x in op.inputs if id(x) in of_rows and x.dtype.is_floating and not x.shape.is_fully_defined()]
+        taken = [x for x in op.inputs if id(x) in of_rows and not (x.dtype.is_floating and x.shape.is_fully_defined())]
         closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
         if taken and closed and op.type not in FUNCTIONS:  # of which one result may read rows, and another not
             mixes.append(Mix(op, taken[0], closed[0]))
