@@ -87,10 +87,7 @@ class SlicedIterator(tf.data.Iterator):
 
     def get_next(self) -> SlicedBatch:
         """The next batch; `tf.errors.OutOfRangeError` where there is none."""
-        elements = []
-        for device, iterator in zip(("CPU:0", *self._spec.devices), self.iterators, strict=True):
-            with tf.device(device):
-                elements.append(iterator.get_next())
+        elements = [iterator.get_next() for iterator in self.iterators]  # each where its iterator is
         return SlicedBatch(tf.nest.pack_sequence_as(self._spec.batch, elements[0]), tuple(elements[1:]))
 
     def get_next_as_optional(self) -> tf.experimental.Optional:

@@ -45,7 +45,6 @@ def gather(
     wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)  # which collective ops take
     stacked = _stacked(wide, tf.reduce_max(counts), cluster, summed, f"rows {x.dtype.name}")
     rows = tf.concat([stacked[number, : counts[number]] for number in range(cluster.size)], axis=0)
-    rows.set_shape([None, *x.shape[1:]])
     return tf.cast(rows, x.dtype), tf.reduce_sum(counts[: cluster.number])
 
 

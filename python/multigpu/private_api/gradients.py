@@ -49,7 +49,7 @@ def _tie(name: str, graph: tf.Graph) -> None:
     gradient = table[name]["type"]
     table[name] = {**table[name], "type": _Weak(gradient)}
     setattr(graph, ATTRIBUTE, [*getattr(graph, ATTRIBUTE, ()), gradient])
-    weakref.finalize(gradient, table.pop, name, None).atexit = False
+    weakref.finalize(gradient, table.pop, name, None)
 
 
 class _Weak:
