@@ -340,3 +340,24 @@ def test_a_template_of_ones_own_with_parts_on_devices_is_refused_when_it_is_call
     parallel = multigpu.multi_gpu_model(halves(multigpu.on_device), gpus=2)
     with pytest.raises(ValueError, match="one in which 'first' is called in `on_device\\(\\)`"):
         parallel(tf.constant(random_rows(4, 3)))
+
+
+def test_an_optimizer_is_built_with_the_settings_of_its_user():
+    """Keras keeps them for each thread, and slots that a traced step needs are made in another one."""
+    policies = []
+
+    class Notes(keras.optimizers.SGD):
+        def build(self, variables):
+            policies.append((tf.executing_eagerly(), keras.config.dtype_policy().name))
+            super().build(variables)
+
+    x = keras.Input((3,))
+    with multigpu.on_device("CPU:3"):
+        model = keras.Model(x, layers.Dense(2)(x))
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model.compile(Notes(), "mse")
+        model.train_on_batch(random_rows(4, 3), random_rows(4, 2))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert policies == [(True, "mixed_bfloat16")]

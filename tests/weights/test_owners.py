@@ -267,22 +267,3 @@ def test_variables_of_an_optimizer_have_the_paths_of_one_device(optimizer):
         made = getattr(model.optimizer, "counted", model.optimizer.iterations)
         paths.append([variable.path for variable in [*model.optimizer.variables, made]])
     assert paths[0] == paths[1]
-
-
-def test_an_optimizer_is_built_with_the_settings_of_its_user():
-    """Keras keeps them for each thread, and slots are made in another one."""
-    policies = []
-
-    class Notes(keras.optimizers.SGD):
-        def build(self, variables):
-            policies.append(keras.config.dtype_policy().name)
-            super().build(variables)
-
-    parallel = multi_gpu_model(wide_net(), gpus=DEVICES)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        parallel.compile(Notes(), "mse")
-        parallel.train_on_batch(X[:8], Y[:8])
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert policies == ["mixed_bfloat16"]
