@@ -16,9 +16,7 @@ FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of trained weights
 ONE_CALL = {"rtol": 1e-5, "atol": 1e-6}  # of outputs: one near 0 is off by a rounding of the terms that cancel in it
 COUNTS = [3, 8]  # devices, where more of them do something else; `make soak` has 2 to 8 everywhere
 XLA = {"as Keras does": {}, "on": {"jit_compile": True}, "off": {"jit_compile": False}}
-IN_GRAPHS = (
-    os.environ.get("MULTIGPU_ONE_DEVICE") == "in graphs"
-)  # one device as Keras has it by itself, for `make soak`
+IN_GRAPHS = "MULTIGPU_GRAPHS" in os.environ  # one device as Keras has it by itself, for `make soak`
 COMPILED = XLA[os.environ.get("MULTIGPU_XLA", "as Keras does")]  # what twins are compiled with that say nothing of XLA
 Numbers = dict[str, np.ndarray]
 
