@@ -77,7 +77,7 @@ AS_FOUND = [Phase.generate]  # the models are small, and making a failing one sm
 
 
 # `make soak` has thousands of random models
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=EXPECTED, phases=AS_FOUND)
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=EXPECTED, phases=AS_FOUND)
 @given(build=builders(), num_rows=st.tuples(*[st.integers(1, 20)] * 3), gpus=st.integers(2, 8))
 def test_three_steps_in_parallel_are_three_steps_on_one_device(build, num_rows, gpus):
     one, parallel = make_twins(build, gpus)

@@ -58,7 +58,7 @@ def test_a_worker_for_which_the_others_wait_in_vain_is_named(where, absent, said
         assert re.search(rf"Received: .*worker {absent} at 127.0.0.1:\d+ {said}, for \d+ seconds now", printed)
 
 
-@pytest.mark.parametrize("absent", [0, 1])
+@pytest.mark.parametrize("absent", [soak(0), 1])
 def test_in_a_loop_of_ones_own_it_is_named_in_the_error_of_tensorflow(absent):
     (printed,) = ends_without("in a loop of its own", absent, 2)
     assert re.search(rf"aborted by: worker {absent} at 127.0.0.1:\d+ does something else, for \d+ seconds now", printed)
@@ -95,7 +95,7 @@ def ends_without(where: str, absent: int, processes: int) -> list[str]:
         return list(printed.values())
 
 
-@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("missing", [0, soak(1)])
 def test_a_worker_that_never_starts_is_named(missing):
     with Started("runs", "resumable", None, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
         started.kill(missing)

@@ -156,7 +156,7 @@ def training(build: Callable = dense_model, x: Any = X, y: Any = Y, compile: Cal
 
 STEPS_Y = random_rows(25, 6, 2, seed=2)
 TRAININGS: dict[str, dict[str, Any]] = {
-    "validation": training(validation_split=0.3, epochs=2),
+    "validation": training(validation_split=0.3, epochs=2, only_fit=True),
     "sample weights": training(sample_weight=WEIGHTS),
     "a mean over sample weights as loss": training(
         compile=compiled(lambda: keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")),
@@ -192,6 +192,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
             weighted_metrics=lambda: [keras.metrics.SparseCategoricalCrossentropy(from_logits=True)],
         ),
         class_weight={0: 1.0, 1: 3.0},
+        only_fit=True,
     ),
     "gradients of two steps": training(
         compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)), only_fit=True
@@ -200,7 +201,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "eagerly": training(compile=compiled(run_eagerly=True)),
     "state of layers": training(counting, only_fit=True),
     "losses behind masks": training(added_losses.behind_masks, IDS, only_fit=True),
-    "losses of the template": training(added_losses.in_the_template),
+    "losses of the template": training(added_losses.in_the_template, only_fit=True),
     "losses of inner layers, eagerly": training(
         added_losses.of_inner_layers_without_rows, compile=compiled(run_eagerly=True)
     ),

@@ -141,7 +141,7 @@ def all_verbs(model, x=X):
 @pytest.mark.parametrize(
     ("kind", "run_eagerly"),
     [
-        *[(Prepared, False), (Twice, False), (PreparedSequential, True)],
+        *[(Twice, False), (PreparedSequential, True), soak(Prepared, False)],
         *[soak(Prepared, True), soak(Twice, True), soak(PreparedSequential, False)],
     ],
 )
@@ -233,7 +233,7 @@ class OwnFunction(Net):
         return self.train_function
 
 
-@pytest.mark.parametrize("kind", [OwnLoop, OwnTape, OwnTracedTape])
+@pytest.mark.parametrize("kind", [OwnLoop, soak(OwnTape), OwnTracedTape])
 def test_a_loop_of_the_classs_own(kind):
     def ask(model):
         model.optimizer.build(model.trainable_variables)

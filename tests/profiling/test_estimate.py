@@ -1,9 +1,12 @@
 """An estimate is what the parallel model turns out to take, without anything being moved."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import some
 from equality import dense_model
 from keras import layers
 
@@ -41,20 +44,19 @@ def mixed():
     return keras.Sequential([keras.Input((12, 12, 3)), *steps])
 
 
-@pytest.mark.parametrize("cpu_relocation", [False, True])
-@pytest.mark.parametrize(
-    "make_optimizer",
-    [
-        lambda: keras.optimizers.SGD(),
-        lambda: keras.optimizers.SGD(momentum=0.9),
-        lambda: keras.optimizers.Adam(amsgrad=True),
-        lambda: keras.optimizers.Adafactor(),
-        lambda: keras.optimizers.RMSprop(use_ema=True),
-    ],
-    ids=["SGD", "momentum", "Adam", "Adafactor", "RMSprop"],
-)
-def test_what_is_estimated_is_what_is_there_after_a_step(make_optimizer, cpu_relocation):
-    model, optimizer = mixed(), make_optimizer()
+OPTIMIZERS = {
+    "SGD": lambda: keras.optimizers.SGD(),
+    "momentum": lambda: keras.optimizers.SGD(momentum=0.9),
+    "Adam": lambda: keras.optimizers.Adam(amsgrad=True),
+    "Adafactor": lambda: keras.optimizers.Adafactor(),
+    "RMSprop": lambda: keras.optimizers.RMSprop(use_ema=True),
+}
+CHOSEN = [("SGD", True), ("momentum", False), ("Adam", True), ("Adafactor", False), ("RMSprop", True)]
+
+
+@pytest.mark.parametrize(("name", "cpu_relocation"), some(itertools.product(OPTIMIZERS, [False, True]), CHOSEN))
+def test_what_is_estimated_is_what_is_there_after_a_step(name, cpu_relocation):
+    model, optimizer = mixed(), OPTIMIZERS[name]()
     estimated = estimate(model, DEVICES, 8, optimizer, cpu_relocation=cpu_relocation)
     assert {locate(variable) for variable in model.variables} == {"CPU:0"}  # nothing was moved
     assert not optimizer.built

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import dense_model
 from keras import layers
 
@@ -57,8 +58,10 @@ class Attending(layers.Layer):
         return self.attention(x, x)
 
 
-@pytest.mark.parametrize("mask_zero", [False, True])
-@pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU])
+@pytest.mark.parametrize(
+    ("kind", "mask_zero"),
+    [(layers.LSTM, True), (layers.GRU, False), soak(layers.LSTM, False), soak(layers.GRU, True)],
+)
 def test_a_loop_takes_as_much_as_its_steps_one_after_the_other(kind, mask_zero):
     def recurrent(unroll):
         embedding = layers.Embedding(9, 3, mask_zero=mask_zero)

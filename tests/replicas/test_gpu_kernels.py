@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import pytest
+from cases import some
 from executed_graphs import executed
 from gpu_kernels import ancestors, edges, gpu_kernel, joins_buckets, nodes_of, shown, waits_for_host
 from keras import layers
@@ -77,6 +78,7 @@ TRAININGS = {
 }
 
 
+MOST = [name for name in TRAININGS if name not in ("images", "penalties")]  # whose ops others have, too
 ONLY_ON_CPUS = ["_UnaryOpsComposition"]  # TensorFlow makes it of several ops, which GPUs have, where it is on a CPU
 
 
@@ -94,7 +96,7 @@ class Ran(NamedTuple):
         return not (casts_inputs or any(scope.startswith(tuple(self.of_keras)) for scope in scopes))
 
 
-@pytest.fixture(params=TRAININGS, scope="module")
+@pytest.fixture(params=some(TRAININGS, MOST), scope="module")
 def ran(request: pytest.FixtureRequest) -> Ran:
     """Two steps, with rows for each replica, and for two of them."""
     training = TRAININGS[request.param]

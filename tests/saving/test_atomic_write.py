@@ -9,6 +9,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+from cases import soak
 from equality import adam_net, dense_data
 
 from multigpu import load_model_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
@@ -243,7 +244,7 @@ def test_after_an_hdf5_save_the_optimizer_is_still_in_a_keras_save(way, tmp_path
 
 
 @pytest.mark.parametrize(
-    "loss", ["mse", "MSE", "mean_squared_error", "MeanSquaredError", keras.losses.mean_squared_error]
+    "loss", [soak("mse"), "MSE", soak("mean_squared_error"), "MeanSquaredError", keras.losses.mean_squared_error]
 )
 def test_a_model_is_compiled_again_whatever_its_loss_was_called(loss, tmp_path):
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])

@@ -2,7 +2,7 @@
 
 from killed_saves import killed_saves
 
-KILLS = 12  # `make soak` has a thousand
+KILLS = 8  # `make soak` has a thousand
 
 
 def test_killed_saves_leave_the_old_file_or_the_new_one_and_no_litter_after_the_next(tmp_path):

@@ -12,7 +12,7 @@ def soak(*case: Any, **options: Any) -> Any:
 
 
 def some(cases: Iterable[Any], chosen: Collection[Any]) -> list[Any]:
-    """All cases, of which `make test` runs those that are chosen."""
-    found = [case if case in chosen else soak(case) for case in cases]
+    """All cases, of which `make test` runs those that are chosen; a tuple is one of several arguments."""
+    found = [case if case in chosen else soak(*case if isinstance(case, tuple) else [case]) for case in cases]
     assert len([case for case in found if case in chosen]) == len(chosen), "chosen cases are not there"
     return found

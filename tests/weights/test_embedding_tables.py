@@ -84,7 +84,7 @@ def test_templates_with_tables_train_as_on_one_device(build):
         soak(compiled_with(keras.optimizers.RMSprop)),
         soak(compiled_with(keras.optimizers.Adagrad)),
         compiled_with(keras.optimizers.AdamW, weight_decay=0.1),
-        compiled_with(keras.optimizers.SGD, clipnorm=0.01),
+        soak(compiled_with(keras.optimizers.SGD, clipnorm=0.01)),
         compiled_with(keras.optimizers.SGD, global_clipnorm=0.01),
         lambda: {**compiled_with(keras.optimizers.SGD)(), "run_eagerly": True},
         lambda: {**compiled_with(keras.optimizers.SGD)(), "jit_compile": True},

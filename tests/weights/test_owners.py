@@ -152,8 +152,8 @@ PREPARED = {
 @pytest.mark.parametrize(
     ("prepare", "gpus"),
     [
-        *[("compiled", 3), ("with an optimizer that is built", 3), ("trained", 8)],
-        *[soak("compiled", 8), soak("with an optimizer that is built", 8), soak("trained", 3)],
+        *[("with an optimizer that is built", 3), ("trained", 8), soak("compiled", 3), soak("compiled", 8)],
+        *[soak("with an optimizer that is built", 8), soak("trained", 3)],
     ],
 )
 def test_a_template_that_was_compiled_before_the_move_trains_as_on_one_device(prepare, gpus):

@@ -183,8 +183,7 @@ def plain():
 
 
 ONE_OF_EACH = [
-    *("SGD with momentum", "Adam", "Adafactor", "Muon", "ScheduleFreeAdamW", "MultiOptimizer", "loss scaling"),
-    *("moving average that overwrites", "global_clipnorm"),
+    *("Adam", "Adafactor", "Muon", "MultiOptimizer", "loss scaling", "global_clipnorm"),
 ]
 
 
