@@ -32,7 +32,7 @@ ENVIRONMENTS = {
     "newest": PACKAGES,
     "debian13": PACKAGES,  # in which .ci/test-debian13 installs them
 }
-TOOLS = ["pytest", "pytest-xdist", "hypothesis", "greenlet", "pyyaml"]
+TOOLS = ["pytest", "pytest-xdist", "hypothesis", "pyyaml"]
 
 
 def main() -> None:

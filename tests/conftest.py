@@ -4,7 +4,6 @@ With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests 
 (`tests/gpu/exactness.py` lists them). `MULTIGPU_XLA=on` or `off` says how twins are compiled (`support/equality.py`).
 """
 
-import contextvars
 import gc
 import os
 import signal
@@ -15,8 +14,8 @@ os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_
 import keras
 import pytest
 import tensorflow as tf
-from greenlet import greenlet
 from tensorflow.python.framework import ops
+from tensorflow.python.util import tf_stack
 
 import multigpu
 
@@ -31,21 +30,12 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
 tf.config.list_logical_devices()  # starts them: no test can change their number
 gc.set_threshold(100_000, 50, 50)  # a trace makes so many objects that looking for garbage takes a part of its time
+if "MULTIGPU_GRAPHS" not in os.environ:  # `make soak` has all as users have it
+    # TensorFlow notes with each op the stack that made it, pytest's included, for its errors: a sixth of all time
+    STACK = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: STACK
 GRADIENTS = ops.gradient_registry._registry
 KNOWN_GRADIENTS = GRADIENTS.keys() | set()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
-    """Runs a test on a stack of its own.
-
-    TensorFlow notes with each op the stack that made it. That of pytest beneath a test took a tenth of all time.
-    """
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    test = greenlet(lambda: pyfuncitem.obj(**arguments))
-    test.gr_context = contextvars.copy_context()
-    test.switch()
-    return True
 
 
 LAST = ["batches", "cli", "cluster", "devices", "private_api", "profiling"]
