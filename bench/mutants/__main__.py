@@ -7,8 +7,10 @@
     python bench/mutants --seed 0 --show                 # lists them, runs nothing
 
 Mutants are drawn from every room. On each are tried the tests that run its line, those of its room first, until one of
-them fails, up to five minutes of them; where no test in Python runs it, the tests in R. General tools (mutmut,
-cosmic-ray) start all tests anew for each mutant, or in forks of one process, in which TensorFlow does not work.
+them fails, up to five minutes of them; where no test in Python runs it, the tests in R. A survivor may be known to a
+test that was not among these, such as one in which other processes run the line: try these by hand. General tools
+(mutmut, cosmic-ray) start all tests anew for each mutant, or in forks of one process, in which TensorFlow does not
+work.
 """
 
 import sys
