@@ -362,9 +362,9 @@ def test_a_step_of_the_templates_own_is_honoured(kind, run_eagerly, gpus):
     numbers = []
     for model in twins:
         model.compile(**own_compile_arguments(kind, run_eagerly=run_eagerly))
-        validation = {} if kind in (OwnTrainStep, OwnPredictStep) else {"validation_data": (X, Y)}
-        history = fit(model, X, Y, batch_size=BATCH, **validation)
-        numbers.append((history, model.predict(X, verbose=0) if kind in (OwnTrainStep, OwnPredictStep) else None))
+        predicts = kind in (OwnTrainStep, OwnPredictStep)
+        history = fit(model, X, Y, batch_size=BATCH, validation_data=None if predicts else (X, Y))
+        numbers.append([history, *([model.predict(X, verbose=0)] if predicts else [])])
     assert_same(*numbers)
     assert_same_weights(*twins)
 
