@@ -5,6 +5,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from cases import soak
 
 import multigpu
 from multigpu import r_interface
@@ -57,7 +58,7 @@ def arguments_without_weights():
 @pytest.mark.parametrize(
     "more",
     [
-        {"validation_split": 0.2},
+        soak({"validation_split": 0.2}),
         {"validation_split": 0.2, "validation_batch_size": 5, "validation_steps": 2},
         {"steps_per_epoch": 4},
         {"validation_data": (np.ones((9, 4)), np.ones((9, 1)), np.arange(9.0))},

@@ -43,7 +43,7 @@ def assert_freed(template, before):
 
 
 OF_EACH_WAY = [
-    *("masks", "clipped, with a large table", "synchronized statistics", "several steps in one", "eagerly"),
+    *("clipped, with a large table", "synchronized statistics", "several steps in one", "eagerly"),
     *("state of layers", "losses behind masks", "functions that give one number", "verbs of the class's own"),
 ]
 

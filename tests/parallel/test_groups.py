@@ -19,7 +19,7 @@ either_layout = pytest.mark.parametrize("layout", ["two groups", soak("four slic
     ("name", "layout"),
     [
         pytest.param("two parts", "two groups", marks=pytest.mark.quick),
-        *[("two parts", "four slices"), ("masks, loops and operations", "four slices")],
+        *[soak("two parts", "four slices"), ("masks, loops and operations", "four slices")],
         *[("shared weights", "two groups"), ("there and back", "four slices"), ("a table", "four slices")],
         *[("losses and state of the batch", "two groups"), ("a model of one's own", "two groups")],
         *[soak("masks, loops and operations", "two groups"), soak("shared weights", "four slices")],

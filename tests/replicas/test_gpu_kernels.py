@@ -78,7 +78,7 @@ TRAININGS = {
 }
 
 
-MOST = [name for name in TRAININGS if name not in ("images", "penalties")]  # whose ops others have, too
+MOST = [name for name in TRAININGS if name not in ("images", "penalties", "words")]  # whose ops others have, too
 ONLY_ON_CPUS = ["_UnaryOpsComposition"]  # TensorFlow makes it of several ops, which GPUs have, where it is on a CPU
 
 

@@ -77,7 +77,7 @@ def test_masked_sequences_with_synchronized_statistics_train_as_on_one_device():
     assert_same_training(masked_sequences, ids, TARGETS, compile=small_steps, batch_size=13, only_fit=True)
 
 
-@pytest.mark.parametrize(("build", "gpus"), [(one_layer_called_twice, 3), (images, 8), soak(images, 3)])
+@pytest.mark.parametrize(("build", "gpus"), [(one_layer_called_twice, 3), (images, 3), soak(images, 8)])
 def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpus):
     # 27 rows in batches of 13: the last batch is one row, so that all replicas but one stand by
     ways = {"compile": small_steps, "gpus": gpus, "batch_size": 13, "epochs": 2, "only_fit": build is images}

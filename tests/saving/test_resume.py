@@ -9,7 +9,7 @@ from multigpu import multi_gpu_model
 from multigpu.weights.place_locate import locate
 
 X, Y = random_rows(22, 5), random_rows(22, 2, seed=1)
-TWINS = [soak(None), 2, soak(3), 8]  # None is the template alone
+TWINS = [soak(None), soak(2), 3, soak(8)]  # None is the template alone
 
 
 def build():
