@@ -59,7 +59,9 @@ def test_it_is_the_layer_that_is_named(layer, way):
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared(), **way)
     with pytest.raises(
-        ValueError, match=r"Expected layers .* Received: layer 'mixes', whose \w+ makes numbers of shape "
+        ValueError,
+        match=r"Expected layers .* Received: layer 'mixes', whose \w+ makes numbers of shape \([\d, ]*\) of all rows"
+        r"( of a tensor of shape \([\w, ]+\))?\. Keep the batch axis",
     ):
         parallel.predict(X, verbose=0)
 

@@ -224,7 +224,7 @@ def test_the_optimizer_of_keras_2_10_and_before_is_put_in_order(tmp_path):
 IN_R = """
 library(multigpu)
 simulate_gpus(2)
-said <- tryCatch(load_model_hdf5("{old}", safe_mode = FALSE), warning = conditionMessage)
+said <- tryCatch(load_model_hdf5("{old}"), warning = conditionMessage)
 stopifnot(is.character(said), grepl("template", said))
 said <- tryCatch(clean_parallel_hdf5("{old}", "clean.h5", safe_mode = FALSE), warning = conditionMessage)
 stopifnot(is.character(said), grepl("template", said))

@@ -182,9 +182,7 @@ def plain():
     return step_of(net())[1]
 
 
-ONE_OF_EACH = [
-    *("Adam", "Adafactor", "Muon", "MultiOptimizer", "loss scaling", "global_clipnorm"),
-]
+ONE_OF_EACH = ["Adam", "Adafactor", "Muon", "MultiOptimizer", "loss scaling", "global_clipnorm"]
 
 
 @pytest.mark.parametrize("update", some(UPDATES, ONE_OF_EACH))
