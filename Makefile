@@ -16,6 +16,8 @@ R_CHECK := $(VENV)/r-check
 R_LINTED := $(VENV)/.r-linted
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
+# uv does not compile what it installs, and where this is set each of the processes of the tests would, for ten seconds
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check clean
 
