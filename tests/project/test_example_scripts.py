@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import pytest
 from forked_python import python
-from sklearn.datasets import load_digits
 
 from multigpu.cli.launch import free_ports
 
@@ -50,6 +49,8 @@ def numbers(printed: str, *names: str) -> list[float]:
 
 
 def images() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits  # which takes a second: all tests are collected by each process
+
     x, y = load_digits(return_X_y=True)
     return x.reshape(-1, 8, 8, 1).astype("float32"), y
 
