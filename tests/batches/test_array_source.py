@@ -83,7 +83,7 @@ def test_class_weights_are_those_of_keras(y):
     assert_as_in_keras(classifier, x=arrays()["x"], y=targets, class_weight={0: 3.0, 2: 0.5})
 
 
-@pytest.mark.parametrize("structure", [list, dict])
+@pytest.mark.parametrize("structure", [soak(list), dict])
 def test_several_inputs_and_outputs_keep_their_structure(structure):
     def model_of_two():
         a, b = keras.Input((4,), name="a"), keras.Input((2,), name="b")

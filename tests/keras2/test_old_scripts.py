@@ -25,7 +25,7 @@ def run(folder, *words, code=0, anew=False):
     return done.stdout.splitlines()
 
 
-@pytest.mark.pages
+@pytest.mark.soak  # the same model is that of the help page in R, which `make test-docs` runs
 def test_the_example_of_the_documentation_runs_and_saves_a_plain_file(tmp_path):
     lines = run(tmp_path, "--simulate", 2, SCRIPTS / "xception.py", anew=True)
     assert any("loss: " in line for line in lines)

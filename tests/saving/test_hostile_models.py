@@ -15,6 +15,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+from cases import soak
 from keras.src import api_export
 from keras.src.saving import object_registration, serialization_lib
 
@@ -258,7 +259,7 @@ def test_good_models_with_parts_of_all_kinds_load(forked, tmp_path):
         load_model_hdf5(tmp_path / "m.h5")
 
 
-@pytest.mark.parametrize("safe_mode", [True, False])
+@pytest.mark.parametrize("safe_mode", [True, soak(False)])
 def test_a_scope_around_the_call_passes_objects_too(forked, safe_mode, tmp_path):
     model, objects = many_parts(), {"own_loss": own_loss, "own_activation": own_activation}
     model.optimizer.build(model.trainable_variables)
