@@ -16,7 +16,7 @@ R_CHECK := $(VENV)/r-check
 R_LINTED := $(VENV)/.r-linted
 
 export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
-# uv does not compile what it installs, and where this is set each of the processes of the tests would, for ten seconds
+# uv compiles nothing that it installs: where this is set, each process of the tests compiles Keras, for seven seconds
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check clean
@@ -76,7 +76,7 @@ test-docs: test-pages test-example test-site
 
 # the code of pages and examples
 test-pages: $(DOCS_READY) $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/keras2 tests/embedded_r
+	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/embedded_r
 
 test-example: $(READY) r-library
 	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
