@@ -16,7 +16,7 @@ from multigpu import multi_gpu_model, r_interface
 from multigpu.batches import fit_arguments
 
 ROWS = 13
-X = np.random.default_rng(0).integers(0, 255, (ROWS, 5)).astype("float32")
+X = np.random.default_rng(0).uniform(size=(ROWS, 5)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(ROWS, 1)).astype("float32")
 FIT = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
 
@@ -67,7 +67,7 @@ class Prepares:
     """A mixin, whose verbs scale their inputs and go on."""
 
     def prepare(self, x):
-        return x / 255
+        return 2 * x - 1
 
     @logged
     def fit(self, x, y=None, validation_data=None, **more):
@@ -123,7 +123,7 @@ class PreparedFunctional(Prepares, keras.Model):
         super().__init__(x, layers.Dense(1)(layers.Dense(4, activation="tanh")(x)))
 
     def prepare(self, x):
-        return np.asarray(x, "float32") / 255
+        return 2 * np.asarray(x, "float32") - 1
 
 
 def all_verbs(model, x=X):
@@ -358,7 +358,7 @@ class CalledOnce(Net):
     """Scales in the call itself."""
 
     def __call__(self, x, **kwargs):
-        return super().__call__(x / 255, **kwargs)
+        return super().__call__(2 * x - 1, **kwargs)
 
     def train_step(self, data):
         return super().train_step(data)
@@ -381,7 +381,7 @@ class Half(Net):
 
 
 def test_properties_of_the_classs_own_are_what_training_goes_by():
-    parallel = assert_same_answers(Half, lambda model: model.fit(X / 255, Y, **FIT).history)
+    parallel = assert_same_answers(Half, lambda model: model.fit(X, Y, **FIT).history)
     assert [metric.name for metric in parallel.metrics] == ["loss"]
 
 
