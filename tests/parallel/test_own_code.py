@@ -224,6 +224,25 @@ class OwnTracedStep(Net):
         return super().train_step(data)
 
 
+class StopsItself(Net):
+    """Has enough after one step."""
+
+    def train_step(self, data):
+        self.stop_training = True
+        return super().train_step(data)
+
+
+class CallsParts(Net):
+    """Trains by a step of its own, which calls no model but its layers."""
+
+    def fit(self, x, y):
+        return self.train_step((x, y))
+
+    def train_step(self, data):
+        x, y = data
+        return {"loss": self.compute_loss(x, y, self.top(self.hidden(x)))}
+
+
 class OwnFunction(Net):
     """Makes the function that trains by itself."""
 
@@ -248,6 +267,20 @@ def test_a_step_that_is_a_traced_function():
         return [model.fit(X, Y, **FIT).history, model.train_on_batch(X[:8], Y[:8])]
 
     assert_same_answers(OwnTracedStep, ask, run_eagerly=True)
+
+
+def test_a_step_stops_the_training():
+    def ask(model):
+        history = model.fit(X, Y, **FIT)
+        return [history.epoch, history.history]
+
+    assert assert_same_answers(StopsItself, ask).history.epoch == [0]
+
+
+def test_a_loop_of_the_classs_own_runs_no_step_on_one_device():
+    parallel = multi_gpu_model(built(CallsParts), gpus=2)
+    with pytest.raises(ValueError, match="Expected `train_step` of CallsParts to call the model itself"):
+        parallel.fit(X, Y)
 
 
 def test_a_train_function_of_the_classs_own():
