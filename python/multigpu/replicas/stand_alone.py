@@ -65,8 +65,9 @@ def _is_composite(x: tf.Tensor) -> bool:
 
 
 def _has_rows(x: tf.Tensor, graph: tf.Graph) -> bool:
-    """Whether the first axis is open. What was made in a loop or branch cannot leave it."""
-    if any(part.graph is not graph for part in tf.nest.flatten(x, expand_composites=True)):
+    """Whether the first axis is open. What was made in a loop or branch cannot leave it; constants have no rows."""
+    parts = tf.nest.flatten(x, expand_composites=True)
+    if not all(tf.is_symbolic_tensor(part) and part.graph is graph for part in parts):
         return False
     return _is_composite(x) or (x.shape.rank not in (None, 0) and x.shape[0] is None)
 

@@ -76,10 +76,13 @@ def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
 
 
 def _is_plain_embedding(layer: keras.Layer) -> bool:
-    """Whether the layer looks up rows in the way of Keras, neither overridden nor quantized nor extended by LoRA."""
+    """Whether the layer looks up rows in the way of Keras, neither overridden nor quantized nor extended by LoRA.
+
+    One that is never called has no table.
+    """
     if not isinstance(layer, keras.layers.Embedding) or type(layer).call is not keras.layers.Embedding.call:
         return False
-    return layer.quantization_mode is None and not layer.lora_enabled
+    return layer.built and layer.quantization_mode is None and not layer.lora_enabled
 
 
 def _table(layer: keras.layers.Embedding) -> keras.Variable:
