@@ -162,9 +162,84 @@ def test_cut_rows_are_c_ordered_and_cast(order, monkeypatch):
     np.testing.assert_array_equal(taken, array[indices])
 
 
-def test_integers_and_booleans_keep_their_type():
-    assert take_rows(np.arange(4), np.array([2])).dtype == "int64"
-    assert take_rows(np.array([True, False]), np.array([1])).dtype == "bool"
+class AsGiven(keras.Model):
+    """Its predictions are the batches that Keras gives to a step."""
+
+    def call(self, x):
+        return x
+
+
+STRIDES = {
+    "C": lambda a: a,
+    "F": np.asfortranarray,
+    "reversed": lambda a: a[::-1],
+    "every second": lambda a: np.repeat(a, 2, axis=0)[::2],
+    "columns": lambda a: np.concatenate([a, a], axis=1)[:, ::2],
+    "one row again and again": lambda a: np.broadcast_to(a[3:4], a.shape),
+    "not writeable": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
+    "not aligned": lambda a: np.frombuffer(b"." + a.tobytes(), a.dtype, offset=1).reshape(a.shape),
+}
+
+
+KINDS = [
+    order + kind for kind in ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"] for order in "<>"
+]
+
+
+def test_rows_of_all_types_orders_and_strides_are_those_of_keras():
+    numbers = np.array([[0, 1, 2], [3, 100, 127], [1, 0, 7], [5, 6, 64], [4, 9, 8]])
+    x = {f"{kind}, {name}": of(numbers.astype(kind)) for kind in KINDS for name, of in STRIDES.items()}
+    model = AsGiven()
+    model.compile(run_eagerly=True)
+    expected = model.predict(x, batch_size=2, verbose=0)
+    cut = r_interface.predict(model, x=x, batch_size=2, verbose=0)
+    assert cut.keys() == expected.keys() == x.keys()
+    for name in x:
+        assert cut[name].dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(cut[name], x[name], err_msg=name)
+
+
+def test_labels_in_the_other_byte_order_train_as_on_one_device():
+    def classifier():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    x, y = arrays()["x"], np.arange(103) % 3
+    for data in ({"y": y.astype(">i8")}, {"y": y.astype(">i2"), "sample_weight": np.arange(103).astype(">u2")}):
+        plain, _ = trained(lambda model, **rest: model.fit(**rest), classifier, x=x, **data)
+        parallel, _ = trained(
+            lambda m, **rest: multigpu.multi_gpu_model(m, gpus=3).fit(**rest), classifier, x=x, **data
+        )
+        np.testing.assert_allclose(parallel["loss"], plain["loss"], rtol=1e-5)
+
+
+TARGETS = np.linspace(-1, 1, 103)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("losses", "data"),
+    [
+        (["mse", None], {"y": [TARGETS, None]}),
+        (["mse", None], {"y": [TARGETS, None], "sample_weight": np.arange(103.0)}),
+        (["mse", "mae"], {"y": [TARGETS, TARGETS], "sample_weight": [None, np.arange(103.0)]}),
+    ],
+    ids=["no targets", "no targets, weighted rows", "no weights"],
+)
+def test_an_output_may_be_without_targets_or_weights(losses, data):
+    def model_of_two():
+        x = keras.Input((4,))
+        first = keras.layers.Dense(1, name="first")(x)
+        model = keras.Model(x, [first, keras.layers.Rescaling(2.0, name="second")(first)])
+        model.compile("sgd", losses)
+        return model
+
+    data = {"x": arrays()["x"], **data, "validation_split": 0.2}
+    plain, _ = trained(lambda model, **rest: model.fit(**rest), model_of_two, **data)
+    parallel, _ = trained(lambda m, **rest: multigpu.multi_gpu_model(m, gpus=3).fit(**rest), model_of_two, **data)
+    assert parallel.keys() == plain.keys()
+    for name, values in plain.items():
+        np.testing.assert_allclose(parallel[name], values, rtol=1e-5)
 
 
 def test_released_rows_refer_to_no_array_once_cuts_under_way_have_ended(monkeypatch):

@@ -38,7 +38,8 @@ def batches(
         same random seed; and the rows.
     """
     data = keras.tree.lists_to_tuples(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))  # datasets stack lists
-    arrays = keras.tree.flatten(data)
+    leaves = keras.tree.flatten(data)
+    arrays = [leaf for leaf in leaves if leaf is not None]  # an output may be without targets, or weights
     rows = ArrayOwner(arrays)
 
     def cut(indices: tf.Tensor) -> Any:
@@ -46,7 +47,8 @@ def batches(
         cut_rows = tf.numpy_function(rows.take, [indices], [kept_type(array) for array in arrays])
         for tensor, array in zip(cut_rows, arrays, strict=True):
             tensor.set_shape((None, *array.shape[1:]))
-        packed = keras.tree.pack_sequence_as(data, cut_rows)
+        in_order = iter(cut_rows)
+        packed = keras.tree.pack_sequence_as(data, [None if leaf is None else next(in_order) for leaf in leaves])
         return (packed, told) if own else packed
 
     return _indices(len(arrays[0]), batch_size, shuffle).map(cut, AHEAD).prefetch(1), rows
@@ -93,8 +95,11 @@ def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def kept_type(array: np.ndarray) -> np.dtype:
-    """The type in which Keras passes an array on: floats in its own float type, all else as it is."""
-    return np.dtype(keras.config.floatx()) if array.dtype.kind == "f" else array.dtype
+    """The type in which Keras passes an array on: floats in its own float type, all else as it is.
+
+    It has this machine's byte order: TensorFlow takes the bytes of an array as they are.
+    """
+    return np.dtype(keras.config.floatx()) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
 
 
 def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dataset:

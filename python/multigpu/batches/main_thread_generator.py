@@ -12,6 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.batches.array_source import kept_type
+
 PEEKED = 2  # batches from which the shapes are read, as Keras does for generators
 
 
@@ -123,9 +125,7 @@ def _as_arrays(batch: Any) -> Any:
 
 def _as_array(leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)
-    return np.array(
-        array, keras.config.floatx() if array.dtype.kind == "f" else array.dtype, order="C"
-    )  # always a copy
+    return np.array(array, kept_type(array), order="C")  # always a copy
 
 
 def _spec(one: np.ndarray, other: np.ndarray) -> tf.TensorSpec:
