@@ -77,6 +77,7 @@ r_word <- function(python, r) data.frame(python = python, r = r)
 
 r_words <- rbind(
   r_word("\\bmultigpu\\.(?=[a-z_0-9]+\\()", ""), # the module of a function
+  r_word("\\bmultigpu\\.TooFewGPUsError\\b", "multigpu_too_few_gpus"),
   r_word("\\bNone\\b", "NULL"),
   r_word("\\bTrue\\b", "TRUE"),
   r_word("\\bFalse\\b", "FALSE"),

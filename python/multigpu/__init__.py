@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *MODULES})
+    return sorted([*MODULES, "__version__"])
 
 
 is_command = getattr(sys, "argv", [])[:1] == ["-m"]  # `python -m multigpu`: the command joins where it has to

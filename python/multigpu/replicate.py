@@ -4,7 +4,7 @@ import keras
 
 from multigpu.arguments import check_model
 from multigpu.cluster.join import check_joined, joined
-from multigpu.devices.groups import has_groups
+from multigpu.devices.groups import Gpus, has_groups
 from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import make_plan
 from multigpu.multi_worker.handshake import synchronize_workers
@@ -18,7 +18,7 @@ from multigpu.weights.owners import place_on_owners
 
 
 def multi_gpu_model(
-    model: keras.Model, gpus: object = None, cpu_merge: bool = True, cpu_relocation: bool = False
+    model: keras.Model, gpus: Gpus = None, cpu_merge: bool = True, cpu_relocation: bool = False
 ) -> ParallelModel:
     """Replicates a model over several GPUs; the result is used like the model and gives the same numbers.
 

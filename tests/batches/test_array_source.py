@@ -181,14 +181,17 @@ STRIDES = {
 }
 
 
-KINDS = [
-    order + kind for kind in ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"] for order in "<>"
-]
+TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 
 
 def test_rows_of_all_types_orders_and_strides_are_those_of_keras():
     numbers = np.array([[0, 1, 2], [3, 100, 127], [1, 0, 7], [5, 6, 64], [4, 9, 8]])
-    x = {f"{kind}, {name}": of(numbers.astype(kind)) for kind in KINDS for name, of in STRIDES.items()}
+    x = {
+        f"{order}{kind}, {name}": of(numbers.astype(order + kind))
+        for kind in TYPES
+        for order in "<>"
+        for name, of in STRIDES.items()
+    }
     model = AsGiven()
     model.compile(run_eagerly=True)
     expected = model.predict(x, batch_size=2, verbose=0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from endless import Endless
+from tensorflow.config import LogicalDevice, PhysicalDevice
 
 from multigpu.cluster.config import Cluster
 from multigpu.devices.plan import Plan, TooFewGPUsError, make_plan
@@ -16,8 +17,12 @@ ALL_FOUR = ("GPU:0", "GPU:1", "GPU:2", "GPU:3")
 FIRST_TWO = ("GPU:0", "GPU:1")
 FULL_NAME = "/job:localhost/replica:0/task:0/device:GPU:"
 
+PHYSICAL = PhysicalDevice("/physical_device:GPU:0", "GPU")
 USE = "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
 ALL = " Use `gpus=None` for all GPUs."
+WITH_ONE = (
+    " With one GPU, train the model itself; a script that also runs with several can catch `multigpu.TooFewGPUsError`."
+)
 SIMULATE = (
     " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
     "first."
@@ -56,6 +61,8 @@ def refusal(gpus, visible=FOUR_GPUS, kind=ValueError):
         (["GPU:0", 1], FIRST_TWO),
         (["CPU:0", "GPU:2"], ("CPU:0", "GPU:2")),
         (["/cpu:0", "/device:GPU:0"], ("CPU:0", "GPU:0")),
+        ([LogicalDevice("/device:GPU:3", "GPU"), LogicalDevice("/device:GPU:1", "GPU")], ("GPU:3", "GPU:1")),
+        ([LogicalDevice(FULL_NAME + "0", "GPU"), 1], FIRST_TWO),
     ],
 )
 def test_gpus_names_these_devices(gpus, devices):
@@ -98,20 +105,20 @@ def test_making_a_plan_leaves_the_list_of_visible_devices_alone():
 @pytest.mark.parametrize(
     ("gpus", "visible", "text"),
     [
-        (1, FOUR_GPUS, "`gpus >= 2`. Received: gpus=1."),
-        ([0], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[0]."),
-        ((3,), FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=(3,)."),
-        (["GPU:0"], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=['GPU:0']."),
-        ([7], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[7]."),
-        (None, ONE_GPU, "`gpus >= 2`. Received: gpus=None, and 1 found."),
+        (1, FOUR_GPUS, "`gpus >= 2`. Received: gpus=1." + WITH_ONE),
+        ([0], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[0]." + WITH_ONE),
+        ((3,), FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=(3,)." + WITH_ONE),
+        (["GPU:0"], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=['GPU:0']." + WITH_ONE),
+        ([7], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[7]." + WITH_ONE),
+        (None, ONE_GPU, "`gpus >= 2`. Received: gpus=None, and 1 found." + WITH_ONE),
         (0, ONE_GPU, "`gpus >= 2`. Received: gpus=0." + ALL),
         (0, FOUR_GPUS, "`gpus >= 2`. Received: gpus=0." + ALL),
         ([], FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=[]." + ALL),
         ((), FOUR_GPUS, "`len(gpus) >= 2`. Received: gpus=()." + ALL),
         ([], CPU_ONLY, "`len(gpus) >= 2`. Received: gpus=[]." + ALL + SIMULATE),
-        (1, CPU_ONLY, "`gpus >= 2`. Received: gpus=1." + SIMULATE),
-        ([0], CPU_ONLY, "`len(gpus) >= 2`. Received: gpus=[0]." + SIMULATE),
-        (None, CPU_ONLY, "`gpus >= 2`. Received: gpus=None, and 0 found." + SIMULATE),
+        (1, CPU_ONLY, "`gpus >= 2`. Received: gpus=1." + WITH_ONE + SIMULATE),
+        ([0], CPU_ONLY, "`len(gpus) >= 2`. Received: gpus=[0]." + WITH_ONE + SIMULATE),
+        (None, CPU_ONLY, "`gpus >= 2`. Received: gpus=None, and 0 found." + WITH_ONE + SIMULATE),
     ],
 )
 def test_fewer_than_two_devices_are_refused_as_the_old_function_did(gpus, visible, text):
@@ -124,7 +131,7 @@ def test_fewer_than_two_devices_are_refused_as_the_old_function_did(gpus, visibl
 def test_an_explicit_numpy_one_is_not_described_as_counted():
     one = np.int64(1)
     assert refusal(one, kind=TooFewGPUsError) == (
-        f"For multi-gpu usage to be effective, call `multi_gpu_model` with `gpus >= 2`. Received: gpus={one!r}."
+        f"For multi-gpu usage to be effective, call `multi_gpu_model` with `gpus >= 2`. Received: gpus={one!r}." + WITH_ONE
     )
 
 
@@ -143,9 +150,11 @@ def test_an_explicit_numpy_one_is_not_described_as_counted():
     ],
 )
 def test_a_missing_device_is_refused_with_what_there_is(gpus, visible, wanted, present, hint):
+    is_reduced = len(wanted) > len(visible["gpus"])
+    use = "Try reducing `gpus`." if is_reduced else "Name some of these; ids count from 0."
     assert refusal(gpus, visible, TooFewGPUsError) == (
         "To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: "
-        f"{wanted}. However this machine only has: {present}. Try reducing `gpus`.{hint}"
+        f"{wanted}. However this machine only has: {present}. {use}{hint}"
     )
 
 
@@ -196,6 +205,8 @@ def test_negative_numbers_are_refused(gpus, negative):
         (["banana:0", "GPU:0"], "banana:0", "str"),
         (["GPU:x", 0], "GPU:x", "str"),
         (["XLA_GPU:0", "XLA_GPU:1"], "XLA_GPU:0", "str"),
+        ([PHYSICAL, PHYSICAL], PHYSICAL, "PhysicalDevice"),
+        (LogicalDevice("/device:GPU:0", "GPU"), LogicalDevice("/device:GPU:0", "GPU"), "LogicalDevice"),
     ],
 )
 def test_anything_else_is_refused_naming_the_entry(gpus, entry, kind):
@@ -257,4 +268,4 @@ def test_a_plan_reads_as_one_line():
     assert str(plan(2, cpu_merge=False, cpu_relocation=True)) == (
         "2 replicas on GPU:0, GPU:1; outputs merged on GPU:0; weights owned by the CPU"
     )
-    assert str(Plan(("CPU:0", "CPU:1"), "CPU:0")).startswith("2 replicas on CPU:0, CPU:1;")
+    assert repr(Plan(("CPU:0", "CPU:1"), "CPU:0")).startswith("<Plan: 2 replicas on CPU:0, CPU:1; outputs merged on")

@@ -6,6 +6,7 @@ import pytest
 from equality import assert_same
 from keras import layers, ops
 
+import multigpu
 from multigpu import multi_gpu_model
 
 
@@ -187,6 +188,23 @@ def test_its_summary_is_the_templates_and_a_line_on_devices(build, kwargs):
     template, line = lines_of_summary(parallel.template, **kwargs), f" Parallel: {parallel.plan}"
     assert lines_of_summary(parallel, **kwargs) == f"{template}\n{line}"
     assert "2 replicas on CPU:0, CPU:1; outputs merged on CPU:0" in line
+
+
+@pytest.mark.parametrize("build", ALL)
+def test_in_a_console_it_says_that_it_is_parallel_and_on_what(build):
+    parallel = parallel_of(build)
+    assert repr(parallel) == f"<parallel {repr(parallel.template)[1:-1]}: {parallel.plan}>"
+    assert repr(parallel.plan) == f"<Plan: {parallel.plan}>"
+
+
+@pytest.mark.parametrize("verb", ["fit", "predict"])
+def test_an_argument_that_a_verb_does_not_have_is_refused_with_its_name(verb):
+    with pytest.raises(TypeError, match=rf"^{verb}\(\) got an unexpected keyword argument 'workers'$"):
+        getattr(parallel_of(sequential), verb)(x=np.ones((4, 4)), workers=2)
+
+
+def test_the_package_lists_its_public_names_alone():
+    assert dir(multigpu) == sorted([*multigpu.__all__, "__version__"])
 
 
 def test_its_summary_is_printed(capsys):

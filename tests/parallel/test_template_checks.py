@@ -455,7 +455,7 @@ class CallsItsParts(keras.Model):
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
-    model = CallsItsParts(layers.Dense(3))
+    model = CallsItsParts(keras.Sequential([layers.Dense(3)]))
     before = model.get_weights()
     parallel = multi_gpu_model(model, gpus=2)
     parallel.compile("sgd", run_eagerly=run_eagerly)
@@ -464,7 +464,7 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
     assert (
         "Expected `train_step` of CallsItsParts to call the model itself, as `self(x, training=True)`: that is the "
         "call that is spread over the devices. Received: one that only calls parts of it. Make those parts parallel "
-        "instead, for instance `self.encoder = multi_gpu_model(encoder)`, and train the model as it is."
+        "instead, before `compile()`: `model.encoder = multi_gpu_model(model.encoder)`; and train the model as it is."
     ) in str(error.value)
     if not run_eagerly:  # refused while traced: not a single step was taken
         np.testing.assert_array_equal(before[0], model.get_weights()[0])
@@ -480,6 +480,44 @@ def test_the_remedy_for_it_works():
         model.compile(keras.optimizers.SGD(0.1))
         model.fit(x, batch_size=7, epochs=3, verbose=0)
     np.testing.assert_allclose(data_parallel(x), one(x), rtol=1e-4, atol=1e-5)
+
+
+class WithoutCall(keras.Model):
+    """A GAN as keras.io writes them: its step calls its parts, and it has no call."""
+
+    def __init__(self):
+        super().__init__(name="gan")
+        self.generator = keras.Sequential([keras.Input((2,)), layers.Dense(4, kernel_initializer="ones")])
+        self.discriminator = keras.Sequential([keras.Input((4,)), layers.Dense(1, kernel_initializer="ones")])
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean((self.discriminator(self.generator(data)) - 1) ** 2)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_class_without_call_is_refused_with_its_parts_named_and_that_remedy_works(built):
+    one, model = WithoutCall(), WithoutCall()
+    model.built = built
+    assert refusal(model) == (
+        "Expected a model whose class defines `call()`: that is the call that is spread over the devices. Received: "
+        "'gan' of the class WithoutCall, which has none. Make those parts parallel instead, before `compile()`: "
+        "`model.generator = multi_gpu_model(model.generator)`, `model.discriminator = "
+        "multi_gpu_model(model.discriminator)`; and train the model as it is."
+    )
+    if built:
+        return
+    model.generator = multi_gpu_model(model.generator)
+    model.discriminator = multi_gpu_model(model.discriminator)
+    x = np.random.default_rng(0).normal(size=(7, 2)).astype("float32")
+    losses = []
+    for each in (one, model):
+        each.compile(keras.optimizers.SGD(0.01))
+        losses.append(each.fit(x, batch_size=7, epochs=3, verbose=0).history["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
 # Rows that look at each other ---------------------------------------------------------------------------------------

@@ -151,6 +151,11 @@ def test_what_cannot_be_measured_is_refused(parallel):
     assert refusal(uncompiled, X, Y) == (
         f"Expected a compiled model. Received: {uncompiled.name!r}, which is not. Call `parallel.compile()` first."
     )
+    without = (
+        "Expected targets, which the model's loss compares. Received: y=None. Pass `measure(parallel, x, y)`, or let a "
+        "dataset `x` give inputs and targets."
+    )
+    assert refusal(parallel, X) == refusal(parallel, tf.data.Dataset.from_tensor_slices(X).batch(8)) == without
     assert refusal(parallel, X, Y, steps=0) == (
         "Expected `steps` to be a whole number of 1 or more. Received: steps=0. Use `steps=5`."
     )

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from multigpu.arguments import shown
 
 Group: TypeAlias = tuple[str, ...]
+Gpus: TypeAlias = int | Sequence[int | str] | Sequence[Sequence[int | str]] | None  # as in `multi_gpu_model`
 
 HOST = "CPU:0"
 MOST_GROUPS = 1024  # more slices than a pipeline gains from: a longer list is a slip
@@ -15,7 +16,7 @@ EXAMPLE = "`gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`"
 
 def has_groups(gpus: object) -> bool:
     """Whether `gpus` names groups: a list of lists."""
-    return _is_list(gpus) and any(map(_is_list, itertools.islice(gpus, MOST_GROUPS)))  # type: ignore[call-overload]
+    return is_list(gpus) and any(map(is_list, itertools.islice(gpus, MOST_GROUPS)))  # type: ignore[call-overload]
 
 
 def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], list[str]]) -> tuple[Group, ...]:
@@ -56,7 +57,7 @@ def _check_entries(entries: Sequence[object], gpus: object) -> None:
             "each slice that is to go through it, 4 to 8 times for two parts."
         )
     for entry in entries:
-        if not _is_list(entry):
+        if not is_list(entry):
             raise ValueError(
                 "Expected each entry of `gpus` to be a group of devices, or none. "
                 f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. Use {EXAMPLE}."
@@ -95,5 +96,7 @@ def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+def is_list(value: object) -> bool:
+    """Whether it is a list of entries. A device of TensorFlow, which is a tuple of texts, is one entry."""
+    one = isinstance(value, str | bytes | bytearray | memoryview) or hasattr(value, "device_type")
+    return isinstance(value, Sequence) and not one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from multigpu.arguments import check_flags, shown, whole_number
 from multigpu.cluster.config import Cluster
-from multigpu.devices.groups import Group, has_groups, make_groups, parts_in_groups
+from multigpu.devices.groups import Group, has_groups, is_list, make_groups, parts_in_groups
 from multigpu.devices.logical import MOST_DEVICES, short_name, stand_in
 
 MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
@@ -16,6 +16,10 @@ OWN_MEMORY = ("GPU",)  # types of devices to which rows have to be copied
 TOO_FEW = (
     "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= {least}`. Received: "
     "gpus={gpus}{found}."
+)
+ALL = " Use `gpus=None` for all GPUs."
+WITH_ONE = (
+    " With one GPU, train the model itself; a script that also runs with several can catch `multigpu.TooFewGPUsError`."
 )
 SIMULATE = (
     " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
@@ -37,7 +41,7 @@ class TooFewGPUsError(ValueError):
     """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Where a parallel model works: one replica on each of `devices`, outputs and loss on `merge_device`.
 
@@ -90,6 +94,9 @@ class Plan:
         here = f"; {self.cluster}" if self.cluster else ""
         return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
 
+    def __repr__(self) -> str:
+        return f"<Plan: {self}>"
+
 
 def make_plan(
     gpus: object,
@@ -133,8 +140,8 @@ def make_plan(
 
 def _named(gpus: object, found: list[str]) -> list[str]:
     """The names of the devices that a number or a list means."""
-    if isinstance(gpus, Sequence) and not isinstance(gpus, str | bytes | bytearray | memoryview):
-        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # its own length may be anything
+    if is_list(gpus):
+        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # type: ignore[call-overload]  # its own length may be anything
         _check_few(len(entries), gpus)
         return [_device(entry, gpus, found) for entry in entries]
     number = _number(gpus, gpus)
@@ -144,10 +151,11 @@ def _named(gpus: object, found: list[str]) -> list[str]:
 
 def _device(entry: object, gpus: object, found: list[str]) -> str:
     """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
-    if not isinstance(entry, str):
+    name = getattr(entry, "name", None) if hasattr(entry, "device_type") else entry  # of a device of TensorFlow
+    if not isinstance(name, str):
         return f"{_kind(found)}:{_number(entry, gpus)}"
     try:
-        return stand_in(short_name(entry), found)
+        return stand_in(short_name(name), found)
     except ValueError as error:
         raise _not_understood(entry, gpus) from error
 
@@ -189,9 +197,9 @@ def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: 
         return
     what = "gpus" if gpus is None or whole_number(gpus) is not None else "len(gpus)"
     counted = f", and {len(found)} found" if gpus is None else ""
-    all_of_them = "" if wanted or gpus is None else " Use `gpus=None` for all GPUs."
     message = TOO_FEW.format(what=what, least=least, gpus=shown(gpus), found=counted)
-    raise TooFewGPUsError(message + all_of_them + ("" if found else SIMULATE))
+    use = WITH_ONE if wanted or gpus is None else ALL
+    raise TooFewGPUsError(message + use + ("" if found else SIMULATE))
 
 
 def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
@@ -208,7 +216,8 @@ def _check_present(wanted: Sequence[str], visible: dict[str, list[str]]) -> None
     if len(wanted) <= len(present) and set(wanted) <= set(present):
         return
     expected = str(list(wanted)) if len(wanted) <= 16 else f"{wanted[0]!r} to {wanted[-1]!r}, {len(wanted)} in all"
+    use = "Try reducing `gpus`." if len(wanted) > len(visible["gpus"]) else "Name some of these; ids count from 0."
     raise TooFewGPUsError(
         f"To call `multi_gpu_model` with these `gpus`, we expect the following devices to be available: {expected}. "
-        f"However this machine only has: {present}. Try reducing `gpus`." + ("" if visible["gpus"] else SIMULATE)
+        f"However this machine only has: {present}. {use}" + ("" if visible["gpus"] else SIMULATE)
     )

@@ -16,7 +16,7 @@ from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
 from multigpu.parallel.optimizer_scalars import scalars_read_once
-from multigpu.parallel.overrides import Own, OwnProperty, Shared
+from multigpu.parallel.overrides import Own, OwnProperty, Shared, parallel_parts
 from multigpu.parallel.redirected_template import own_step, redirected_template
 from multigpu.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.parallel.template_answers import TemplateAnswers
@@ -231,8 +231,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
             raise ValueError(
                 f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
                 "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
-                "calls parts of it. Make those parts parallel instead, for instance "
-                "`self.encoder = multi_gpu_model(encoder)`, and train the model as it is."
+                f"calls parts of it. {parallel_parts(self.template)}"
             )
         return result
 
@@ -266,5 +265,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
 
 def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call of one of Keras' verbs, by name."""
-    bound = inspect.signature(verb).bind(*args, **kwargs).arguments
+    try:
+        bound = inspect.signature(verb).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{verb.__name__}() {error}") from None  # as Python says it of a call
     return {**bound.pop("kwargs", {}), **bound}

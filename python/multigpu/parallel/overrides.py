@@ -47,6 +47,13 @@ def assigned_verbs(model: keras.Model) -> list[str]:
     return [name for name in named if name not in (*by_keras, "call", "loss") and callable(vars(model)[name])]
 
 
+def parallel_parts(model: keras.Model) -> str:
+    """What to write for a model whose own code calls only parts of it, by their names."""
+    names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
+    lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names or ["part"])
+    return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."
+
+
 def with_own_code(kind: type, template: keras.Model) -> type:
     """A class of parallel models that answer with the template's own code, wherever its class has any."""
     asks_the_template = {name for each in kind.__mro__ if not is_stock(each) for name in vars(each)} - set(VERBS)

@@ -54,6 +54,9 @@ class TemplateAnswers:
         """The template's dtype policy."""
         return self.template.dtype_policy
 
+    def __repr__(self) -> str:
+        return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"
+
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
         """Prints the template's summary, and one line on the devices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))

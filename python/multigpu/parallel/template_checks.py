@@ -4,7 +4,7 @@ import keras
 
 from multigpu.arguments import check_model
 from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.overrides import assigned_verbs
+from multigpu.parallel.overrides import assigned_verbs, parallel_parts
 from multigpu.parallel.redirected_template import parallel_of
 from multigpu.parallel.row_checks import check_rows, is_fixed, symbolic
 from multigpu.private_api.layers import sublayers
@@ -25,6 +25,7 @@ def check_template(model: keras.Model, groups: bool = False) -> None:
     check_model("model", model)
     _check_not_parallel(model)
     _check_verbs(model)
+    _check_called(model)
     if not groups:
         check_unplaced(model)
     _check_built(model)
@@ -59,6 +60,15 @@ def _check_verbs(model: keras.Model) -> None:
         raise ValueError(
             f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
             f"Received: {model.name!r}, to which it was assigned. Write a subclass with a method `{name}(self, ...)`."
+        )
+
+
+def _check_called(model: keras.Model) -> None:
+    """Refuses a class that has no call which could be spread, such as one whose `train_step` calls parts of it."""
+    if getattr(model.call, "__func__", None) is keras.Model.call:
+        raise ValueError(
+            "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "
+            f"Received: {model.name!r} of the class {type(model).__name__}, which has none. {parallel_parts(model)}"
         )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from multigpu.arguments import check_model, check_whole_number
 from multigpu.batches.prefetch import ON_HOST
-from multigpu.devices.groups import has_groups
+from multigpu.devices.groups import Gpus, has_groups
 from multigpu.devices.logical import visible_devices
 from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
 from multigpu.parallel.model import ParallelModel
@@ -26,7 +26,7 @@ from multigpu.weights.place_locate import num_bytes
 
 def estimate(
     model: keras.Model,
-    gpus: object = None,
+    gpus: Gpus = None,
     batch_size: int = 32,
     optimizer: Any = None,
     cpu_merge: bool = True,

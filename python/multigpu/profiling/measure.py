@@ -8,6 +8,7 @@ import tensorflow as tf
 from multigpu.arguments import check_flags, check_whole_number, shown
 from multigpu.devices.plan import MOST_ROWS
 from multigpu.parallel.model import ParallelModel
+from multigpu.parallel.overrides import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
 from multigpu.profiling.timed_steps import everything_kept, first_rows, on_one_device, step_seconds, timed_batches
 
@@ -59,6 +60,7 @@ def measure(
     check_whole_number("steps", steps, MOST_STEPS, "steps=5")
     check_flags(verbose=verbose)
     taken, input_seconds = timed_batches(x, y, batch_size, steps + 1)
+    _check_targets(parallel.template, taken[0])
     rows = len(keras.tree.flatten(taken[0])[0])
     share = max(parallel.plan.rows(rows))
     bar = keras.utils.Progbar(3 * (steps + 1), verbose=verbose, unit_name="step")
@@ -100,6 +102,17 @@ def _check_data(x: Any, y: Any) -> None:
         raise ValueError(
             f"Expected as many rows in `y` as in `x`. Received: {targets} in `y` and {rows} in `x`. "
             "Pass the targets of these inputs."
+        )
+
+
+def _check_targets(template: keras.Model, batch: Any) -> None:
+    """Refuses batches without targets where Keras' own loss would compare them."""
+    _, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    own = [defined_by_class(type(template), name) for name in ("train_step", "compute_loss")]
+    if y is None and template.loss is not None and own == [None, None]:
+        raise ValueError(
+            "Expected targets, which the model's loss compares. Received: y=None. Pass `measure(parallel, x, y)`, or "
+            "let a dataset `x` give inputs and targets."
         )
 
 
