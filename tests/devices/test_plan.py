@@ -131,7 +131,8 @@ def test_fewer_than_two_devices_are_refused_as_the_old_function_did(gpus, visibl
 def test_an_explicit_numpy_one_is_not_described_as_counted():
     one = np.int64(1)
     assert refusal(one, kind=TooFewGPUsError) == (
-        f"For multi-gpu usage to be effective, call `multi_gpu_model` with `gpus >= 2`. Received: gpus={one!r}." + WITH_ONE
+        "For multi-gpu usage to be effective, call `multi_gpu_model` with `gpus >= 2`. "
+        f"Received: gpus={one!r}.{WITH_ONE}"
     )
 
 

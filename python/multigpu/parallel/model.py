@@ -21,6 +21,7 @@ from multigpu.parallel.redirected_template import own_step, redirected_template
 from multigpu.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.parallel.template_answers import TemplateAnswers
 from multigpu.parallel.verb_errors import guarded
+from multigpu.private_api.callers import is_exported
 from multigpu.private_api.hooks import AddsNoMask
 from multigpu.private_api.layers import compile_arguments, show_input
 from multigpu.private_api.replaced import replaced
@@ -83,6 +84,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the template on one slice of the batch per device and merges what it gives."""
+        if is_exported():  # a file knows no devices
+            return self.template(*args, **kwargs)
         check_no_strategy(USED)
         merged = self._spread(args, kwargs, self.run_eagerly)
         for loss in merged.losses:

@@ -1,5 +1,6 @@
 """What a parallel model is asked about itself, and its template answers."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 
 from multigpu.devices.plan import Plan
 from multigpu.replicas.outputs import output_names
+from multigpu.weights.owners import place_on_owners
 
 
 class TemplateAnswers:
@@ -53,6 +55,16 @@ class TemplateAnswers:
     def dtype_policy(self) -> Any:
         """The template's dtype policy."""
         return self.template.dtype_policy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
+        """A parallel model on the same devices, of a copy of the template."""
+        template = copy.deepcopy(self.template, memo)
+        place_on_owners(template, self.plan)
+        return type(self)(template, self.plan)  # type: ignore[call-arg]  # of `ParallelModel`
+
+    def __copy__(self) -> keras.Model:
+        """The same: Keras copies a model with its weights, too."""
+        return copy.deepcopy(self)
 
     def __repr__(self) -> str:
         return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"

@@ -19,10 +19,21 @@ OF_KERAS, OF_TENSORFLOW = "keras.src.", "tensorflow.python."
 # modules, classes and objects, and what they have
 ATTRIBUTES = {
     "keras:Function": ("_run_through_graph", "_get_operation_for_node"),
-    "keras:Layer": ("_flatten_layers", "_obj_type", "_set_mask_metadata"),
+    "keras:Layer": (
+        "_default_save_signature",
+        "_deferred_dependencies",
+        "_flatten_layers",
+        "_lookup_dependency",
+        "_maybe_initialize_trackable",
+        "_obj_type",
+        "_set_mask_metadata",
+        "_track_trackable",
+        "_trackable_children",
+    ),
     "keras:Model": ("_get_metrics_result_or_logs",),
     "keras:layers.BatchNormalization": ("_moments",),
     OF_KERAS + "api_export": ("get_symbol_from_name",),
+    OF_KERAS + "export.saved_model": ("ExportArchive",),
     OF_KERAS + "legacy.saving.saving_options": ("keras_option_scope",),
     OF_KERAS + "legacy.saving.saving_utils": ("model_from_config",),
     OF_KERAS + "losses.loss": ("apply_mask",),
@@ -31,6 +42,7 @@ ATTRIBUTES = {
     OF_KERAS + "saving.object_registration": ("get_registered_object", "global_state"),
     OF_KERAS + "saving.object_registration:global_state": ("get_global_attribute",),
     OF_KERAS + "saving.serialization_lib": ("SafeModeScope", "_retrieve_class_or_fn"),
+    OF_KERAS + "wrappers.sklearn_wrapper": ("clone_model",),
     OF_KERAS + "trainers.data_adapters": ("ArrayDataAdapter", "get_data_adapter"),
     OF_KERAS + "trainers.data_adapters.data_adapter": ("DataAdapter",),
     "tensorflow:data.Dataset": ("_functions", "_inputs"),
@@ -46,6 +58,7 @@ ATTRIBUTES = {
         "enable_collective_ops",
     ),
     "tensorflow:Graph": ("_get_function",),
+    OF_TENSORFLOW + "saved_model.save": ("save",),
     OF_TENSORFLOW + "framework.ops": ("gradient_registry",),
     OF_TENSORFLOW + "framework.ops:gradient_registry": ("_registry",),
 }

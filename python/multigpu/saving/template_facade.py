@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from multigpu.arguments import check_model
+from multigpu.private_api.callers import is_for_sklearn, is_pickled
 from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving import save as saving
 
@@ -44,7 +45,23 @@ class TemplateFacade(AnswersAsTemplate):
 
     def get_compile_config(self) -> dict[str, Any]:
         """How the template was compiled."""
+        if is_for_sklearn():
+            raise self._left_behind(
+                "trained by a wrapper for scikit-learn, which trains clones",
+                "Use `model=lambda X, y: multi_gpu_model(build())`, and compile the model in it",
+            )
+        if is_pickled():
+            raise self._left_behind(
+                "pickled, or copied inside of another model",
+                "Pickle `parallel.template`, and pass what comes back to `multi_gpu_model()`",
+            )
         return self.template.get_compile_config()
+
+    def _left_behind(self, what: str, use: str) -> ValueError:
+        return ValueError(
+            f"Expected a model of one device to be {what}: of a parallel model, that is its plain template. "
+            f"Received: {self!r}. {use}."
+        )
 
     def save_own_variables(self, store: Any) -> None:
         """Saves the variables that belong to none of the template's layers."""

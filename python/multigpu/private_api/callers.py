@@ -1,0 +1,33 @@
+"""For what Keras or TensorFlow makes a call, where it gives no sign of it: the stack tells."""
+
+import sys
+
+import tensorflow as tf
+
+EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules in which functions are traced for a file
+SKLEARN = ("keras.src.wrappers.",)  # in which models are cloned before they are trained
+PICKLES = ("keras.src.saving.keras_saveable",)
+
+
+def is_exported() -> bool:
+    """Whether this call is traced by `keras.export.ExportArchive` or `tf.saved_model.save()`."""
+    return not tf.executing_eagerly() and _is_called_by(EXPORTERS)
+
+
+def is_for_sklearn() -> bool:
+    """Whether it is made by one of Keras' wrappers for scikit-learn, such as `keras.wrappers.SKLearnClassifier`."""
+    return _is_called_by(SKLEARN)
+
+
+def is_pickled() -> bool:
+    """Whether it is made while a model, or one around it, is pickled, or copied by Python's `copy`."""
+    return _is_called_by(PICKLES)
+
+
+def _is_called_by(modules: tuple[str, ...]) -> bool:
+    frame = sys._getframe(2).f_back
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(modules):
+            return True
+        frame = frame.f_back
+    return False
