@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases import soak
-from equality import assert_same_training, random_ids
+from equality import assert_same_numbers, assert_same_training, random_ids, train
 from process_threads import num_threads
 
 import multigpu
@@ -82,6 +82,27 @@ def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpu
     # 27 rows in batches of 13: the last batch is one row, so that all replicas but one stand by
     ways = {"compile": small_steps, "gpus": gpus, "batch_size": 13, "epochs": 2, "only_fit": build is images}
     assert_same_training(build, INPUTS[build], TARGETS, **ways)
+
+
+def normalized_sequences(synchronized):
+    """Both ways in which Keras takes statistics: behind a mask, and with the channels in the middle."""
+    masked, whole = keras.Input((6, 4)), keras.Input((6, 4))
+    x = keras.layers.BatchNormalization(synchronized=synchronized)(keras.layers.Masking()(masked))
+    y = keras.layers.BatchNormalization(synchronized=synchronized, axis=1)(whole)
+    pool = keras.layers.GlobalAveragePooling1D()
+    return keras.Model([masked, whole], keras.layers.Dense(2)(keras.layers.Concatenate()([pool(x), pool(y)])))
+
+
+def test_a_large_mean_takes_nothing_of_the_variance():
+    x = [1000 + RNG.normal(size=(27, 6, 4)).astype("float32") for _ in range(2)]
+    x[0][::2, 4:] = 0
+    ways = {"compile": small_steps, "batch_size": 13, "only_fit": True}
+    # a layer that is to be synchronized squares before it subtracts on one device of Keras, too
+    _, one_device = train(lambda: normalized_sequences(False), x, TARGETS, gpus=None, **ways)
+    for gpus in (3, 4):  # a round of three, two of two
+        _, parallel = train(lambda: normalized_sequences(True), x, TARGETS, gpus=gpus, **ways)
+        # beside 1000, float32 has three digits less after the point
+        assert_same_numbers(parallel, one_device, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("layer", [Checks, LooksUp])

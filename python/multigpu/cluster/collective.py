@@ -33,8 +33,15 @@ class Group:
             x: of the same shape and type everywhere.
             label: what is summed, and its shape if that changes from trace to trace; the same everywhere.
         """
+        return collective_sum(x, self.size, self.name, self._number(x, label))
+
+    def all(self, x: tf.Tensor, label: str) -> tf.Tensor:
+        """The `x` of all devices of the group, stacked, on each of them; all else as for a sum."""
+        return collective_stack(x, self.size, self.name, self._number(x, label))
+
+    def _number(self, x: tf.Tensor, label: str) -> int:
         sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
-        return collective_sum(x, self.size, self.name, sums.number(self.name, label, x.dtype.name))
+        return sums.number(self.name, label, x.dtype.name)
 
 
 class _Sums:
@@ -79,6 +86,18 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Ten
         final_op="Id",
         subdiv_offsets=[0],
         communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
+    )
+
+
+def collective_stack(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
+    """The `x` of a group of devices, stacked in their order, on each of them; all else as for a sum."""
+    return tf.raw_ops.CollectiveGather(
+        input=x[tf.newaxis],
+        group_size=size,
+        group_key=group_number(group),
+        instance_key=instance,
+        shape=[size, *x.shape],
+        communication_hint="ring",
     )
 
 

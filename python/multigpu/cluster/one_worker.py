@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.cluster.exchanged_sum import exchanged_sum
+from multigpu.cluster.exchanged_sum import Merge, added, exchanged
 from multigpu.private_api.gradients import custom_gradient
 
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
@@ -57,25 +57,29 @@ class OneWorker:
         """The rows of all workers."""
         return x
 
-    def over_workers(self, x: tf.Tensor, owner: str, label: str, backward: bool) -> tf.Tensor:
-        """The sum over workers of what is summed over the slices of each; of gradients, in the backward pass."""
+    def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
+        """What is merged, or summed, over the slices of each worker, over the workers; `merge` as `over_replicas`."""
         return x
 
-    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor) -> tf.Tensor:
-        """The sum over all replicas, which run the same trace. Its gradient is the same sum.
+    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
+        """What all replicas have, which run the same trace, in one; what is merged has no gradient.
 
         Args:
             x: what this replica has.
-            label: what is summed.
+            label: what it is.
             replica: (), the number of this replica among those of all workers.
+            merge: how; where nothing is given, `x` is the gradient of what was merged, in the replica's own loss, and
+                is summed to that in the loss of the global batch.
         """
+        if merge is not None:
+            return self._exchanged(x, replica, merge)
 
-        @custom_gradient
-        def summed(value: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-            return self._over_replicas(value, replica), lambda upstream: self.over_replicas(upstream, label, replica)
+        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
+        def summed(value: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            return self._exchanged(value, number, added), lambda y: (self.over_replicas(y, label, number), None)
 
-        return summed(x)
+        return summed(x, replica)
 
-    def _over_replicas(self, x: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+    def _exchanged(self, x: tf.Tensor, replica: tf.Tensor, merge: Merge) -> tf.Tensor:
         number = replica - self.first_replica
-        return exchanged_sum(x, number, self._devices, lambda: next(_instance_keys))
+        return exchanged(x, number, self._devices, lambda: next(_instance_keys), merge)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
+from multigpu.cluster.exchanged_sum import Merge
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.cluster.rendezvous import barrier_sum
 from multigpu.cluster.sparse_rows import all_rows, gather
@@ -96,34 +97,35 @@ class Workers(OneWorker):
             sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
-    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor) -> tf.Tensor:
-        """The sum over all replicas of all workers, which run the same trace; TensorFlow numbers them by itself.
+    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
+        """What all replicas of all workers have, in one: they run the same trace. TensorFlow numbers them by itself.
 
-        Its gradient is such a sum as well, of gradients of the loss of the global batch. A worker has those of its own
-        loss, and what it is given back will be weighed like them.
+        A gradient is that of the loss of the global batch. A worker has that of its own loss, and what it is given back
+        will be weighed like it. The gradient of such a sum is a plain one.
         """
+        group = Group(len(self._devices) * self._cluster.size, f"all of {','.join(self._devices)}")
+        if merge is not None:
+            return merge(group.all(x, f"{self._model} {label}"))
+
+        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
+        def weighed(value: tf.Tensor, share: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            total = group.sum(tf.math.multiply_no_nan(value, share), f"{self._model} {label} backward")
+            return tf.math.divide_no_nan(total, share), lambda upstream: (plain(upstream, share), None)
 
         @custom_gradient
-        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            def of_own_loss(upstream: tf.Tensor) -> tf.Tensor:
-                total = self._over_all(self._weighed(upstream), f"{label} backward")
-                return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
+        def plain(value: tf.Tensor, share: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            total = group.sum(value, f"{self._model} {label} twice backward")
+            return total, lambda upstream: (weighed(upstream, share), None)
 
-            return self._over_all(value, label), of_own_loss
+        return weighed(x, tf.cast(self._share(), x.dtype))
 
-        return summed(x)
-
-    def over_workers(self, x: tf.Tensor, owner: str, label: str, backward: bool) -> tf.Tensor:
-        """The sum over workers of what is summed over the slices of each; of gradients, each of its own loss."""
+    def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
+        """What is merged, or summed, over the slices of each worker, over the workers, as `over_replicas`."""
         with tf.device(owner):
-            if not backward:
-                return self._sum(x, owner, label)
+            if merge is not None:
+                return merge(self._group(self._cluster.size, owner).all(x, f"{self._model} {label}"))
             total = self._sum(self._weighed(x), owner, f"{label} backward")
             return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
-
-    def _over_all(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        size = len(self._devices) * self._cluster.size
-        return self._group(size, ",".join(self._devices)).sum(x, f"{self._model} {label}")
 
     def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """`x`, which is the same for all workers, and whose gradient comes from all of them."""

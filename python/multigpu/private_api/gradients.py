@@ -18,7 +18,9 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     every model that is trained in a process.
 
     Args:
-        function: gives its results and a function for their gradient, as for `tf.custom_gradient`.
+        function: gives its results and a function for their gradient, as for `tf.custom_gradient`. What it is given are
+            tensors of the graph that it is called in, which a gradient of its gradient reaches, too; those that it
+            takes from around it may be out of scope there.
 
     Returns:
         The function of the same arguments that gives the results alone.
@@ -27,7 +29,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        results = differentiable(*args)
+        results = differentiable(*map(_of_this_graph, args))
         for result in tf.nest.flatten(results)[:1]:
             if tf.is_symbolic_tensor(result):
                 _tie(result.op.get_attr("_gradient_op_type").decode(), result.graph)
@@ -41,6 +43,11 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
+
+
+def _of_this_graph(x: Any) -> Any:
+    elsewhere = tf.is_symbolic_tensor(x) and x.graph is not tf.compat.v1.get_default_graph()
+    return tf.identity(x) if elsewhere else x
 
 
 def _tie(name: str, graph: tf.Graph) -> None:

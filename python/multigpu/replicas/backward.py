@@ -94,8 +94,7 @@ class Backward:
 
         @custom_gradient
         def first_order(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-            arguments = [_of_this_graph(x) for x in given[: len(given) - len(tables)]]
-            again = functools.partial(self._second_order, used, arguments, parts)
+            again = functools.partial(self._second_order, used, given[: len(given) - len(tables)], parts)
             return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
 
         tables = self._run.tables
@@ -117,12 +116,6 @@ class Backward:
             targets = [_values(gradients[part]) for part in parts]
             sources = [*arguments, *self._run.tables]
             return tape.gradient(targets, sources, [dense(x) for x in upstream])
-
-
-def _of_this_graph(x: tf.Tensor) -> tf.Tensor:
-    """A tensor that functions inside of this one can capture: this one may be differentiated too."""
-    here = tf.is_symbolic_tensor(x) and x.graph is tf.compat.v1.get_default_graph()
-    return x if here else tf.identity(x)
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

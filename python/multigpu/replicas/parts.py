@@ -2,13 +2,16 @@
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
+from multigpu.cluster.exchanged_sum import Merge
 from multigpu.private_api.gradients import custom_gradient
 
+Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
 Scope: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
 
 _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope of a part", default=None)
@@ -19,7 +22,8 @@ class Parts:
 
     Attributes:
         devices: that the template names, one for each part.
-        sums: of each tensor that stands for a sum over all slices, what this slice adds to it, both in the trace.
+        sums: of each tensor that stands for what all slices have, in one, what this slice has, both in the trace; and
+            how it is merged, None for a sum of gradients.
     """
 
     def __init__(self, devices: Sequence[str], group: Sequence[str]) -> None:
@@ -27,7 +31,7 @@ class Parts:
         self.devices, self._group = tuple(devices), tuple(group)
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._scopes: list[tuple[range, int]] = []
-        self.sums: list[tuple[tf.Tensor, tf.Tensor]] = []
+        self.sums: list[Sum] = []
 
     @contextlib.contextmanager
     def scope(self, device: str) -> Iterator[None]:
@@ -53,16 +57,19 @@ class Parts:
             parts[made.start : made.stop] = [part] * len(parts[made.start : made.stop])
         return parts
 
-    def over_slices(self, x: tf.Tensor, label: str = "") -> tf.Tensor:
-        """Stands for the sum of `x` over all slices, and so does its gradient."""
+    def over_slices(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
+        """Stands for what all slices have, in one, as `OneWorker.over_replicas` has it for replicas."""
 
         @custom_gradient
         def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            total = tf.identity(value)
-            self.sums.append((total, value))
-            return total, self.over_slices
+            return self._note(value, None), functools.partial(self.over_slices, label=label, replica=replica)
 
-        return summed(x)
+        return summed(x) if merge is None else self._note(x, merge)
+
+    def _note(self, x: tf.Tensor, merge: Merge | None) -> tf.Tensor:
+        total = tf.identity(x)
+        self.sums.append((total, x, merge))
+        return total
 
 
 def in_parts() -> bool:

@@ -156,12 +156,8 @@ class Replica:
         scope = ReplicaScope(self._variables, sent, replica)
         scope.calls = calls = LayerCalls(self._parts.template)
         statistics, tables = self._parts.statistics, self._parts.tables
-        over = (
-            self.noted.over_slices
-            if self._plan.groups
-            else functools.partial(self._workers.over_replicas, replica=replica)
-        )
-        shared = statistics.seen_by_layers(tf.minimum(kept, self._workers.counted), over)
+        over = self.noted.over_slices if self._plan.groups else self._workers.over_replicas
+        shared = statistics.seen_by_layers(tf.minimum(kept, self._workers.counted), over, replica)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
         with scope, inside_replica(), in_parts, shared, looked_up, noted, disable_remat():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from multigpu.cluster.exchanged_sum import added
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.groups import Group
 from multigpu.replicas.launch_order import LaunchOrder, last_of
@@ -104,12 +105,12 @@ class StagedForward:
 
     def _sum(self, stage: Stage) -> None:
         """Makes the sums over slices that a stage takes."""
-        for total, x in sums_before(stage, self.trace.sums):
+        for total, x, merge in sums_before(stage, self.trace.sums):
             if total.name not in self._values[0]:
                 device = self._groups[0][stage.part]
                 with tf.device(device):
-                    here = tf.add_n([values[x.name] for values in self._values])
-                summed = self._workers.over_workers(here, device, f"slices {total.name}", stage.backward)
+                    here = (merge or added)(tf.stack([values[x.name] for values in self._values]))
+                summed = self._workers.over_workers(here, device, f"slices {total.name}", merge)
                 for values in self._values:
                     values[total.name] = summed
 

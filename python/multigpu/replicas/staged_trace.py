@@ -20,7 +20,7 @@ class StagedTrace:
         upstream: the gradients of the results in use, in the trace.
         gradients: of all that the replica takes, in the trace.
         stages: in an order in which they can run.
-        sums: tensors that stand for sums over slices, each with what is summed.
+        sums: tensors that stand for sums over slices, as `Parts.sums`.
         num_weights: how many weights it takes, before all else.
         num_variables: how many weights and state.
     """

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+from multigpu.replicas.parts import Sum
 from multigpu.replicas.stage_function import StageFunction
 
 
@@ -42,7 +43,7 @@ def cut(
     results: Sequence[tf.Tensor],
     gradients: Sequence[tf.Tensor],
     upstream: Sequence[tf.Tensor],
-    sums: Sequence[tuple[tf.Tensor, tf.Tensor]],
+    sums: Sequence[Sum],
 ) -> list[Stage]:
     """The stages of a trace, in an order in which they can run.
 
@@ -52,10 +53,10 @@ def cut(
         results: tensors that it makes in the forward pass.
         gradients: tensors that it makes in the backward pass.
         upstream: the gradients that it is given for the backward pass.
-        sums: tensors that stand for sums over slices, which are made between stages, each with what is summed.
+        sums: tensors that stand for sums over slices, which are made between stages, as `Parts.sums`.
     """
     captured = _captured(function)
-    summed = {total.name: x for total, x in sums}
+    summed = {total.name: x for total, x, _ in sums}
     outside = {*names(function.inputs), *names(upstream), *summed}
     forward = _needed([x.op for x in results], outside, summed) | _needed(
         function.graph.control_outputs, outside, summed
@@ -184,10 +185,10 @@ def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: di
         stage.gives = [x for op in stage.ops for x in op.outputs if x.name in wanted]
 
 
-def sums_before(stage: Stage, sums: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+def sums_before(stage: Stage, sums: Sequence[Sum]) -> Iterator[Sum]:
     """The sums over slices that a stage takes."""
     taken = {x.name for x in stage.takes}
-    return ((total, x) for total, x in sums if total.name in taken)
+    return (each for each in sums if each[0].name in taken)
 
 
 def names(tensors: Sequence[tf.Tensor]) -> list[str]:

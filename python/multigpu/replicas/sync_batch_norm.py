@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.private_api.gradients import custom_gradient
 from multigpu.private_api.layers import moments_from
 
 
@@ -25,17 +26,18 @@ class SyncBatchNorm:
         self.layers = [layer for layer in normalizations if layer.synchronized]
 
     @contextlib.contextmanager
-    def seen_by_layers(self, counts: tf.Tensor, summed: Callable[..., tf.Tensor]) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, over: Callable[..., tf.Tensor], replica: tf.Tensor) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
-            counts: (), 1, or 0 for a slice that stays out of the sums.
-            summed: gives the sum of a tensor over all replicas; `label` says of what.
+            counts: (), 1, or 0 for a slice that stays out of the statistics.
+            over: takes what replicas have in one, as `OneWorker.over_replicas`.
+            replica: (), the number of the replica.
         """
         with contextlib.ExitStack() as stack:
             for position, layer in enumerate(self.layers):
-                of_layer = functools.partial(summed, label=f"statistics {position}")
-                stack.enter_context(moments_from(layer, _Moments(layer, of_layer, counts)))
+                of_layer = functools.partial(over, label=f"statistics {position}")
+                stack.enter_context(moments_from(layer, _Moments(layer, of_layer, counts, replica)))
             yield
 
     def check_traced_once(self) -> None:
@@ -56,35 +58,96 @@ class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
 
     def __init__(
-        self, layer: keras.layers.BatchNormalization, summed: Callable[[tf.Tensor], tf.Tensor], counts: tf.Tensor
+        self,
+        layer: keras.layers.BatchNormalization,
+        over: Callable[..., tf.Tensor],
+        counts: tf.Tensor,
+        replica: tf.Tensor,
     ) -> None:
-        self._layer = layer
-        self._summed = summed
-        self._counts = counts
+        self._layer, self._over = layer, over
+        self._counts, self._replica = counts, replica
 
     def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if tf.executing_eagerly():
             raise ValueError(
                 "Expected `run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas "
-                "have to run at the same time to sum their statistics. "
+                "have to run at the same time to take their statistics together. "
                 f"Received: run_eagerly=True and the layer {self._layer.name!r}. Compile without `run_eagerly`, or "
                 "use `synchronized=False`."
             )
         axis = self._layer.axis % inputs.shape.rank
-        others = [other for other in range(inputs.shape.rank) if other != axis]
-        seen = None if mask is None else tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))
-        x = inputs if seen is None else tf.math.multiply_no_nan(inputs, seen)
-        count = tf.reduce_sum(tf.ones_like(inputs) if seen is None else seen, others)
-        sums = tf.stack([tf.reduce_sum(x, others), tf.reduce_sum(tf.square(x), others), count])
-        counted = tf.math.multiply_no_nan(sums, tf.cast(self._counts, sums.dtype))
-        total, squares, count = tf.unstack(self._summed(counted))
-        return _mean_and_variance(total, squares, count, 0.0 if mask is None else keras.backend.epsilon())
+        epsilon = 0.0 if mask is None else keras.backend.epsilon()  # which Keras adds to the count
+        seen = [] if mask is None else [tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))]
+        counts = tf.cast(self._counts, inputs.dtype)
+        own = _statistics(inputs, counts, *seen, axis=axis)
+        merged = tf.stop_gradient(self._over(own, replica=self._replica, merge=merged_statistics))
+        count, mean, deviations = tf.unstack(merged)
+        centre = tf.math.divide_no_nan(count * mean, count + epsilon)
+        variance = tf.math.divide_no_nan(deviations + count * tf.square(mean - centre), count + epsilon)
+        step = tf.math.divide_no_nan(counts, count + epsilon)
+        return self._differentiable(inputs, centre, variance, step, self._replica, *seen, axis=axis, epsilon=epsilon)
+
+    def _differentiable(self, *tensors: tf.Tensor, axis: int, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance, which are known already, as functions of the inputs that have gradients of any order.
+
+        Args:
+            tensors: the inputs, (..., C, ...); mean and variance, (C,); (C,) by how much the mean changes with an
+                input; the number of the replica; and, where there is a mask, 1 for the inputs that it leaves.
+            axis: that of the C channels.
+            epsilon: what was added to the count.
+        """
+
+        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
+        def moments(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *others: tf.Tensor) -> tuple:
+            step, replica, *seen = others
+
+            def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+                of_mean, of_variance = tf.unstack(self._over(tf.stack(upstream), replica=replica))
+                centre, _ = self._differentiable(x, mean, variance, *others, axis=axis, epsilon=epsilon)
+                centre += epsilon * centre * step  # the deviations from a mean with an epsilon do not add up to 0
+                of_x = _wide(of_mean * step, x, axis) + (x - _wide(centre, x, axis)) * _wide(
+                    2 * of_variance * step, x, axis
+                )
+                return [_where_seen(of_x, *seen), *[None] * (len(tensors) - 1)]
+
+            return (mean, variance), gradient
+
+        return moments(*tensors)
 
 
-def _mean_and_variance(
-    total: tf.Tensor, squares: tf.Tensor, count: tf.Tensor, epsilon: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Σx ÷ n and Σ(x − mean)² ÷ n from sums over `count` values; Keras adds an epsilon to n when it is masked."""
-    mean = tf.math.divide_no_nan(total, count + epsilon)
-    deviations = squares - 2 * mean * total + tf.square(mean) * count
-    return mean, tf.maximum(tf.math.divide_no_nan(deviations, count + epsilon), 0)
+def _statistics(x: tf.Tensor, counts: tf.Tensor, *seen: tf.Tensor, axis: int) -> tf.Tensor:
+    """For each channel, how many values there are, their mean, and the sum of their squared deviations from it: (3, C).
+
+    Args:
+        x: the values.
+        counts: (), 0 for a slice whose values do not count.
+        seen: 1 for those that a mask leaves.
+        axis: of the channels.
+    """
+    others = [other for other in range(x.shape.rank) if other != axis]
+    count = tf.reduce_sum(*seen or [tf.ones_like(x)], axis=others)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(_where_seen(x, *seen), others), count)
+    deviations = tf.reduce_sum(tf.square(_where_seen(x - _wide(mean, x, axis), *seen)), others)
+    return tf.math.multiply_no_nan(tf.stack([count, mean, deviations]), counts)
+
+
+def merged_statistics(of_parts: tf.Tensor) -> tf.Tensor:
+    """Counts, means and squared deviations of all values from those of parts of them, (parts, 3, C) → (3, C).
+
+    A difference of sums would lose the variance beside a large mean. T. F. Chan, G. H. Golub and R. J. LeVeque,
+    "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+    """
+    counts, means, deviations = tf.unstack(of_parts, axis=1)
+    count = tf.reduce_sum(counts, axis=0)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, axis=0), count)
+    between = tf.reduce_sum(counts * tf.square(means - mean), axis=0)
+    return tf.stack([count, mean, tf.reduce_sum(deviations, axis=0) + between])
+
+
+def _where_seen(x: tf.Tensor, *seen: tf.Tensor) -> tf.Tensor:
+    return tf.math.multiply_no_nan(x, *seen) if seen else x
+
+
+def _wide(x: tf.Tensor, like: tf.Tensor, axis: int) -> tf.Tensor:
+    """Numbers of channels in the shape of what has other axes, too."""
+    return tf.reshape(x, [-1 if other == axis else 1 for other in range(like.shape.rank)])
