@@ -19,8 +19,8 @@
 #' GPU runs a replica of the template on its slice, forward and backward. The outputs are merged into one batch, and the
 #' loss is computed once on that batch, so the results are those of one device with the same batch.
 #'
-#' Two kinds of layers differ: batch normalization computes its statistics per slice, unless it has `synchronized =
-#' TRUE`, and dropout draws different random numbers on each GPU.
+#' Two kinds of layers differ: batch normalization computes its statistics per slice, unless you call
+#' [synchronize_batch_norm()], and dropout draws different random numbers on each GPU.
 #'
 #' @section Weights:
 #' The template owns the weights. After `fit()`, and in every callback, it has the trained weights. They are stored on
@@ -147,4 +147,29 @@ refuse_gpus <- function(gpus, what) {
     ", with ", what, ". Use `gpus = 2`, `gpus = c(0, 1)`, or `gpus = NULL` for all GPUs.",
     call. = FALSE
   )
+}
+
+#' Batch normalization with the statistics of the global batch
+#'
+#' All batch normalizations of a model compute their statistics from the global batch, as on one device: nested ones
+#' too, and those of `keras$applications`, which have no argument for it. Without it, each GPU normalizes its slice by
+#' the mean and variance of the slice's own rows. This is faster, but gives other results than one device, and noisy
+#' ones if slices are small.
+#'
+#' Weights stay as they are. The function can be called at any time, and the next [fit()] uses it. A synchronized layer
+#' waits twice in each step for all GPUs, and XLA does not compile such a model.
+#'
+#' @param model A template or a parallel model.
+#' @param synchronized Whether to compute the statistics from the global batch. `FALSE` turns it back.
+#' @return The model, invisibly.
+#' @examplesIf multigpu::multigpu_is_installed()
+#' simulate_gpus(2) # does nothing on a machine with two GPUs
+#' model <- keras$applications$MobileNetV2(input_shape = list(32L, 32L, 3L), weights = NULL, classes = 10L)
+#' synchronize_batch_norm(model)
+#' parallel_model <- multi_gpu_model(model, gpus = 2)
+#' @export
+synchronize_batch_norm <- function(model, synchronized = TRUE) {
+  refuse_na(synchronized = synchronized)
+  with_clean_errors(core()$synchronize_batch_norm(model, synchronized))
+  invisible(model)
 }

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from multigpu.devices.logical import simulate_gpus as simulate_gpus
     from multigpu.devices.plan import TooFewGPUsError as TooFewGPUsError
     from multigpu.keras2.restore import restore_old_names as restore_old_names
+    from multigpu.parallel.batch_norm import synchronize_batch_norm as synchronize_batch_norm
     from multigpu.parallel.bring_home import bring_home as bring_home
     from multigpu.parallel.on_device import on_device as on_device
     from multigpu.profiling.estimate import estimate as estimate
@@ -42,6 +43,7 @@ MODULES = {  # public name → where it is; imported at first use, because Tenso
     "save_model_hdf5": "saving.hdf5_models",
     "save_model_weights_hdf5": "saving.hdf5_weights",
     "simulate_gpus": "devices.logical",
+    "synchronize_batch_norm": "parallel.batch_norm",
 }
 __all__ = list(MODULES)
 

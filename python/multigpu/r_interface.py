@@ -18,6 +18,7 @@ from multigpu.devices.gpu_table import device_table, seen_devices
 from multigpu.devices.logical import simulate_gpus
 from multigpu.embedded_r.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
 from multigpu.embedded_r.session import new_function
+from multigpu.parallel.batch_norm import synchronize_batch_norm
 from multigpu.parallel.bring_home import bring_home
 from multigpu.parallel.interrupts import interruptible
 from multigpu.parallel.model import ParallelModel
@@ -59,6 +60,7 @@ __all__ = [
     "simulate_gpus",
     "slices_that_fit",
     "storage_of",
+    "synchronize_batch_norm",
 ]
 
 LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones to wrong numbers, without a warning

@@ -26,7 +26,7 @@ def multi_gpu_model(
     slice, forward and backward, and the outputs are merged into one batch, on which loss and metrics are taken once.
     So losses, metrics, gradients, updated weights and predictions are those of one device with the same batch, for
     batches of any size, to float tolerance. Two layers are exceptions: BatchNormalization takes its statistics per
-    slice unless it says `synchronized=True`, and Dropout draws other noise in each replica.
+    slice unless `synchronize_batch_norm()` was called, and Dropout draws other noise in each replica.
 
     The template owns the weights, before, during and after. There is nothing to copy back: save, inspect or train the
     template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer object.

@@ -110,6 +110,7 @@ MEANT = {  # function → its arguments → the values that mean something
     "save_model_hdf5": {"object": {UNBUILT}, "filepath": SAVED, "overwrite": FLAG, "include_optimizer": FLAG},
     "save_model_weights_hdf5": {"object": {UNBUILT}, "filepath": SAVED, "overwrite": FLAG},
     "simulate_gpus": {"n": {"1"}, "memory_limit": {"1", "2147483648"}},
+    "synchronize_batch_norm": {"model": {UNBUILT}, "synchronized": FLAG},
     "overview": {"batch_size": {"None", "1"}},
     "call": {"function": TEXT},
     "run": {"code": {*TEXT, "''"}},
@@ -142,6 +143,7 @@ def calls(tmp_path_factory):
         "save_model_hdf5": {"object": model, "filepath": str(folder / "saved.h5")},
         "save_model_weights_hdf5": {"object": model, "filepath": str(folder / "saved-weights.h5")},
         "simulate_gpus": {"n": 2},
+        "synchronize_batch_norm": {"model": model},
     }
     functions = {name: getattr(multigpu if name in multigpu.__all__ else embedded_r, name, None) for name in MEANT}
     functions["overview"] = parallel.overview

@@ -27,6 +27,21 @@ quick_test_that("R and Python give the same numbers for the same template and da
   expect_identical(predict(parallel, data$x), python[[3]])
 })
 
+test_that("synchronize_batch_norm() is for all layers of a model, and without it the first training warns", {
+  inner <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$BatchNormalization(name = "deep")))
+  model <- keras_model_sequential(list(keras$Input(list(4L)), inner, keras$layers$Dense(1L)))
+  train <- function() {
+    parallel <- compile(multi_gpu_model(model, gpus = 2), "sgd", "mse")
+    fit(parallel, small_data()$x, small_data()$y, epochs = 1)
+  }
+  expect_snapshot_warning(train())
+  expect_identical(synchronize_batch_norm(model), model)
+  expect_true(inner$layers[[1]]$synchronized)
+  expect_no_warning(train())
+  expect_false(synchronize_batch_norm(model, FALSE)$get_layer(index = 0L)$layers[[1]]$synchronized)
+  expect_error(synchronize_batch_norm(model, NA), "synchronized")
+})
+
 test_that("the template has the trained weights", {
   parallel <- shared_parallel_model()
   before <- weights_of(parallel$template)

@@ -3,7 +3,7 @@
 shared <- c(
   "multi_gpu_model", "simulate_gpus", "available_gpus", "bring_home", "save_model_hdf5", "load_model_hdf5",
   "save_model_weights_hdf5", "load_model_weights_hdf5", "clean_parallel_hdf5", "on_device",
-  "estimate", "measure", "join_cluster"
+  "estimate", "measure", "join_cluster", "synchronize_batch_norm"
 )
 python_only <- c("restore_old_names", "plot_history", "TooFewGPUsError")
 

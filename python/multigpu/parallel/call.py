@@ -13,6 +13,7 @@ from multigpu.batches.split_merge import count_rows
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.cluster.reduction import Step, Workers
 from multigpu.devices.plan import Plan
+from multigpu.parallel.batch_norm import synchronized_layers, warn_of_slices
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.parallel.trial_trace import check_by_trace
@@ -42,6 +43,7 @@ class DataParallelCall:
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
         self._checked: set[tuple] = set()  # kinds of calls that were made op by op
+        self._warned = False
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
@@ -85,6 +87,9 @@ class DataParallelCall:
         self._checked |= new
         self.types = merged.types
         self._refuse_new_variables(known)
+        if parts.statistics.of_slices and not self._warned:
+            self._warned = True  # once for each parallel model
+            warn_of_slices(parts.statistics.of_slices)
         return merged
 
     def _workers(self, batch: CallArguments) -> OneWorker:
@@ -111,8 +116,9 @@ class DataParallelCall:
         """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""
         template = self._template
         frozen = [layer.trainable for layer in sublayers(template)]
+        synchronized = synchronized_layers(template)
         variables = [(variable.trainable, memory(variable)) for variable in template.variables]
-        return (wants_jit(template), *frozen, *variables)
+        return (wants_jit(template), *frozen, *synchronized, *variables)
 
 
 def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:

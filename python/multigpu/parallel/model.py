@@ -12,6 +12,7 @@ from multigpu.arguments import check_whole_number
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.batches.prefetch import SlicedBatch
 from multigpu.devices.plan import MOST_ROWS, Plan
+from multigpu.parallel.batch_norm import synchronized_layers
 from multigpu.parallel.call import DataParallelCall
 from multigpu.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
@@ -63,6 +64,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
         self._functions: dict[str, Any] = {}  # of steps, as made last, by name
+        self._traced_for: dict[str, list[int]] = {}  # synchronized layers, by the same names
         if template.compiled:
             self._compile_like_template()
 
@@ -164,8 +166,9 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         return self._made("predict_function", super().make_predict_function, force)
 
     def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
-        before = getattr(self, name)
-        make(force)
+        before, synchronized = getattr(self, name), synchronized_layers(self.template)
+        make(force or self._traced_for.get(name, synchronized) != synchronized)
+        self._traced_for[name] = synchronized
         if getattr(self, name) is not before:
             setattr(self, name, self._around(name, getattr(self, name)))
             self._functions[name] = getattr(self, name)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from multigpu.devices.plan import Plan
+from multigpu.parallel.batch_norm import of_slices
 from multigpu.replicas.outputs import output_names
 from multigpu.weights.owners import place_on_owners
 
@@ -70,9 +71,14 @@ class TemplateAnswers:
         return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"
 
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
-        """Prints the template's summary, and one line on the devices."""
+        """Prints the template's summary, one line on the devices, and one on BatchNormalizations of slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
         (print_fn or print)(f" Parallel: {self.plan}")
+        if layers := of_slices(self.template):
+            (print_fn or print)(
+                f" BatchNormalization: {len(layers)} by the statistics of each slice; of the global batch after "
+                "multigpu.synchronize_batch_norm(model)"
+            )
 
 
 def _is_functional(model: keras.Model) -> bool:

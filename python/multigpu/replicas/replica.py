@@ -131,6 +131,8 @@ class Replica:
         slices = restore_composites(self._batch.tensors, list(components))
         run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
         outputs, scope, calls = run(slices)
+        if not self._alone:
+            self._parts.statistics.note(calls)
         self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, run)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]

@@ -12,18 +12,29 @@ import tensorflow as tf
 
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.private_api.layers import moments_from
+from multigpu.replicas.layer_calls import LayerCalls, all_calls
 
 
 class SyncBatchNorm:
     """The synchronized layers of a template.
 
     Attributes:
-        layers: the layers that say `synchronized=True`.
+        layers: the layers that say `synchronized=True`, but for frozen ones, which take no statistics.
+        of_slices: those that took the statistics of a slice when the template was run last.
     """
+
+    of_slices: Sequence[keras.Layer] = ()
 
     def __init__(self, layers: Sequence[keras.Layer]) -> None:
         normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
-        self.layers = [layer for layer in normalizations if layer.synchronized]
+        self.layers = [layer for layer in normalizations if layer.synchronized and layer.trainable]
+
+    def note(self, calls: LayerCalls) -> None:
+        """Notes which other layers took the statistics of a slice."""
+        training = [call.layer for call in all_calls(calls.root) if call.kwargs.get("training")]
+        normalizations = [layer for layer in training if isinstance(layer, keras.layers.BatchNormalization)]
+        others = [layer for layer in normalizations if layer.trainable and not layer.synchronized]
+        self.of_slices = list({id(layer): layer for layer in others}.values())
 
     @contextlib.contextmanager
     def seen_by_layers(self, counts: tf.Tensor, over: Callable[..., tf.Tensor], replica: tf.Tensor) -> Iterator[None]:
