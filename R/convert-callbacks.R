@@ -51,7 +51,9 @@ is_r_function <- function(x) {
 # An R function that Python calls with tensors. Keras names losses and metrics after the `__name__` of the function.
 as_tensor_function <- function(f, name) {
   f <- with_tensor_functions(f)
-  called <- function(y_true, y_pred, ...) f(match_rank(y_true, y_pred), y_pred, ...)
+  called <- function(y_true, y_pred, ...) {
+    with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...))
+  }
   attr(called, "py_function_name") <- name
   reticulate::r_to_py(called)
 }

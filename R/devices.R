@@ -31,7 +31,7 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' available_gpus()
 #' multi_gpu_model(model, gpus = available_gpus()$name[1:2])
 #' @export
@@ -52,7 +52,7 @@ available_gpus <- function() {
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' bring_home(model)
 #' @export

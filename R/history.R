@@ -28,19 +28,20 @@ validated <- function(epochs, freq) {
 #'   invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
 #' history <- fit(parallel_model, x, y, epochs = 3, validation_split = 0.2)
 #' history
 #' plot(history)
 #' as.data.frame(history)
-#' @name history
+#' @name plot.multigpu_history
+#' @aliases history
 NULL
 
-#' @rdname history
+#' @rdname plot.multigpu_history
 #' @export
 print.multigpu_history <- function(x, ...) {
   if (length(x$epochs) == 0) {
@@ -54,7 +55,7 @@ print.multigpu_history <- function(x, ...) {
   invisible(x)
 }
 
-#' @rdname history
+#' @rdname plot.multigpu_history
 #' @export
 as.data.frame.multigpu_history <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint: object_name_linter.
   rows <- lapply(names(x$metrics), metric_rows, x = x)
@@ -72,7 +73,7 @@ metric_rows <- function(name, x) {
   )
 }
 
-#' @rdname history
+#' @rdname plot.multigpu_history
 #' @export
 plot.multigpu_history <- function(x, y, metrics = NULL, method = c("auto", "ggplot2", "base"), ...) {
   method <- match.arg(method)

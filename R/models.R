@@ -1,26 +1,49 @@
 #' Create a model
 #'
-#' Layers, and everything else that Keras provides, are in the module [keras].
+#' Layers, and everything else that Keras provides, are in the module [keras]. The functions of keras3 of the same names
+#' take these arguments as well.
 #'
-#' @param layers A list of layers, beginning with `keras$Input(list(...))`. More layers can be added with `model$add()`.
+#' @param input_shape Shape of one row of the input, such as `4` or `c(28, 28, 1)`; `NA` is a length that varies.
 #' @param name Name of the model.
+#' @param ... For `keras_model_sequential()`: more arguments of `keras$Input()`, which may have the names that keras3
+#'   gives them, such as `input_batch_size`. For `keras_model()`: those of `keras$Model()`.
+#' @param layers A list of layers. More layers can be added with `model$add()` or, with keras3, in a pipe:
+#'   `keras_model_sequential(input_shape = 4) |> layer_dense(32, "relu")`.
 #' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
 #' @return A Keras model.
 #' @examplesIf multigpu::multigpu_is_installed()
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #'
 #' x <- keras$Input(list(4L))
 #' model <- keras_model(x, keras$layers$Dense(1L)(x))
 #' model
 #' @export
-keras_model_sequential <- function(layers = NULL, name = NULL) {
-  with_clean_errors(keras$Sequential(layers = layers, name = name))
+keras_model_sequential <- function(input_shape = NULL, name = NULL, ..., layers = NULL) {
+  if (is.list(input_shape) && any(vapply(input_shape, is_python_object, NA))) { # they came first in Keras 2
+    layers <- input_shape
+    input_shape <- NULL
+  }
+  with_clean_errors(keras$Sequential(c(as_input(input_shape, ...), as.list(layers)), name = name))
+}
+
+# The input as the first layer, if there are arguments for it.
+as_input <- function(shape, ...) {
+  arguments <- c(list(shape = as_shape(shape)), lapply(list(...), as_integer))
+  names(arguments) <- sub("^input_", "", names(arguments))
+  arguments[["batch_shape"]] <- as_shape(arguments[["batch_shape"]])
+  if (length(arguments) > 1 || !is.null(shape)) list(do.call(keras$Input, arguments))
+}
+
+# A tuple, as Keras has shapes.
+as_shape <- function(shape) {
+  as_extent <- function(extent) if (!is.null(extent) && !is.na(extent)) as_integer(extent)
+  if (!is.null(shape) && !is_python_object(shape)) do.call(reticulate::tuple, lapply(as.list(shape), as_extent))
 }
 
 #' @rdname keras_model_sequential
 #' @export
-keras_model <- function(inputs, outputs = NULL) {
-  with_clean_errors(keras$Model(inputs = inputs, outputs = outputs))
+keras_model <- function(inputs = NULL, outputs = NULL, ...) {
+  with_clean_errors(keras$Model(inputs = inputs, outputs = outputs, ...))
 }
 
 #' The Xception model
@@ -50,7 +73,7 @@ application_xception <- function(include_top = TRUE,
     include_top = include_top,
     weights = if (is.character(weights)) path.expand(weights) else weights,
     input_tensor = input_tensor,
-    input_shape = if (!is.null(input_shape)) do.call(reticulate::tuple, lapply(as.list(input_shape), as.integer)),
+    input_shape = as_shape(input_shape),
     pooling = pooling,
     classes = as_integer(classes)
   ))
@@ -69,7 +92,7 @@ application_xception <- function(include_top = TRUE,
 #'   last layer, invisibly. `summary()` and `print()`: the model, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' summary(parallel_model)
 #' get_layer(parallel_model, index = 1)
@@ -104,9 +127,7 @@ pop_layer <- function(object) {
   invisible(object)
 }
 
-#' @rdname get_layer
-#' @export
-summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = getOption("width"), ...) {
+summarize_model <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
   with_clean_errors(alive(object)$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
   invisible(object)
@@ -114,6 +135,48 @@ summary.keras.src.trainers.trainer.Trainer <- function(object, line_length = get
 
 #' @rdname get_layer
 #' @export
-print.keras.src.trainers.trainer.Trainer <- function(x, ...) {
-  summary(x, ...)
+#' @rawNamespace S3method(summary, keras.src.trainers.trainer.Trainer, summarize_model)
+summary.multigpu.parallel.model.ParallelModel <- summarize_model
+
+print_model <- function(x, ...) {
+  summarize_model(x, ...)
+}
+
+#' @rdname get_layer
+#' @export
+#' @rawNamespace S3method(print, keras.src.trainers.trainer.Trainer, print_model)
+print.multigpu.parallel.model.ParallelModel <- print_model
+
+#' Copy weights
+#'
+#' @param object A Keras model or layer. A parallel model has the weights of its template.
+#' @param weights A list of arrays, as `get_weights()` returns.
+#' @param trainable `TRUE` for the trainable weights alone, `FALSE` for the others, `NA` for all.
+#' @return `get_weights()`: a list of arrays. `set_weights()`: the model, invisibly. `count_params()`: the number of
+#'   parameters.
+#' @examplesIf multigpu::multigpu_is_installed()
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
+#' weights <- get_weights(model)
+#' set_weights(model, lapply(weights, function(each) 0 * each))
+#' count_params(model)
+#' @export
+get_weights <- function(object, trainable = NA) {
+  if (is.na(trainable)) {
+    return(with_clean_errors(alive(object)$get_weights()))
+  }
+  of_kind <- if (trainable) "trainable_weights" else "non_trainable_weights"
+  lapply(alive(object)[[of_kind]], function(weight) weight$numpy())
+}
+
+#' @rdname get_weights
+#' @export
+set_weights <- function(object, weights) {
+  with_clean_errors(alive(object)$set_weights(as_arrays(weights)))
+  invisible(object)
+}
+
+#' @rdname get_weights
+#' @export
+count_params <- function(object) {
+  with_clean_errors(alive(object)$count_params())
 }

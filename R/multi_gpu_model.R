@@ -87,13 +87,13 @@
 #' }
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
-#' parallel_model %>% fit(x, y, epochs = 2, batch_size = 32)
-#' model %>% save_model_hdf5(tempfile(fileext = ".h5")) # the template has the trained weights
+#' parallel_model |> fit(x, y, epochs = 2, batch_size = 32)
+#' model |> save_model_hdf5(tempfile(fileext = ".h5")) # the template has the trained weights
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)

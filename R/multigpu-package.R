@@ -3,13 +3,38 @@
 #' One call, [multi_gpu_model()], replicates a Keras model on the GPUs of a machine. Training gives the results of one
 #' device, and the weights remain in the original model.
 #'
-#' The verbs of this package ([compile()], [fit()], [evaluate()], `predict()` and others) are for sessions without
-#' keras3. If keras3 is attached, its verbs are used, for parallel models as well, and this package does not mask them.
-#'
 #' R can also run inside a Python process and use the same models as Python: see the Python module
 #' `multigpu.embedded_r`.
 #'
 #' Start with `vignette("multigpu")`. [multigpu_sitrep()] reports what is installed and what is missing.
+#'
+#' @section Beside keras3:
+#' The verbs of a parallel model ([compile()], [fit()], [evaluate()], `predict()`, `print()` and `summary()`) are those
+#' of this package, whether keras3 is loaded or not. Those of all other models are the ones of keras3 when it is loaded,
+#' and of this package otherwise. Of other functions that both packages export, R takes the one of the package that was
+#' attached last, as always; `multigpu::train_on_batch()` names one. They take the same arguments by name.
+#'
+#' A package that uses both has `import(keras3)` and `importFrom(multigpu, multi_gpu_model)` in its NAMESPACE, with
+#' whatever else of this package it calls.
+#'
+#' @section Functions of the old keras package:
+#' Those that are not here are in the package keras3 or, without it, in the module [keras]:
+#' \tabular{ll}{
+#'   `layer_dense()` and other layers \tab `keras$layers$Dense()` \cr
+#'   `optimizer_adam()` and other optimizers \tab `keras$optimizers$Adam()` \cr
+#'   `callback_early_stopping()` and other callbacks \tab `keras$callbacks$EarlyStopping()` \cr
+#'   `loss_mean_squared_error()`, `metric_binary_accuracy()` \tab `keras$losses$MeanSquaredError()`,
+#'     `keras$metrics$BinaryAccuracy()` \cr
+#'   `custom_metric()` \tab `metrics = list(name = function(y_true, y_pred) ...)` \cr
+#'   `application_resnet50()` \tab `keras$applications$ResNet50()` \cr
+#'   `dataset_mnist()` \tab `keras$datasets$mnist$load_data()` \cr
+#'   `k_mean()` and other functions of the backend \tab `keras$ops$mean()` \cr
+#'   `to_categorical()`, `pad_sequences()` \tab `keras$utils$to_categorical()`, `keras$utils$pad_sequences()` \cr
+#'   `clone_model()` \tab `keras$models$clone_model()` \cr
+#'   `freeze_weights()` \tab `model$trainable <- FALSE`, then `compile()` \cr
+#'   `save_model_tf()`, `load_model_tf()` \tab [save_model_hdf5()], [load_model_hdf5()] \cr
+#'   `predict_classes()` \tab `max.col(predict(model, x)) - 1`
+#' }
 #'
 #' @importFrom stats predict
 #' @keywords internal

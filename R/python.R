@@ -6,7 +6,7 @@
 #' @return A Python module, see [reticulate::import()].
 #' @format Python modules.
 #' @examplesIf multigpu::multigpu_is_installed()
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' with(tf$device("/cpu:0"), tf$ones(2L))
 #' @export
 keras <- NULL
@@ -16,7 +16,7 @@ keras <- NULL
 #' @export
 tf <- NULL
 
-loaded <- new.env(parent = emptyenv())
+loaded <- list2env(list(depth = 0), parent = emptyenv())
 
 declare_python <- function() {
   if (utils::packageVersion("reticulate") >= "1.41") {

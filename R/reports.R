@@ -11,9 +11,9 @@
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' overview(parallel_model, batch_size = 256)
 #' @export
 overview <- function(object, batch_size = NULL) {
@@ -86,9 +86,9 @@ check_parallel <- function(object) {
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
 #' estimated <- estimate(model, gpus = 8, batch_size = 256, optimizer = "adam")

@@ -33,9 +33,9 @@
 #' @return `load_model_hdf5()`: a model, on one device. `load_model_weights_hdf5()`: the model, invisibly. The others:
 #'   whether a file was written, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' file <- tempfile(fileext = ".h5")
-#' model %>% save_model_hdf5(file)
+#' model |> save_model_hdf5(file)
 #' model <- load_model_hdf5(file)
 #' @export
 save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimizer = TRUE) {

@@ -1,7 +1,7 @@
 # R's functions on tensors: they mean what they mean in R, or say what to use.
 
 #' @export
-Math.tensorflow.python.types.core.Tensor <- function(x, ...) { # nolint: object_name_linter.
+Math.multigpu_tensor <- function(x, ...) { # nolint: object_name_linter.
   if (.Generic == "log") {
     return(log_of(x, ...))
   }
@@ -31,7 +31,7 @@ log_of <- function(x, base = exp(1)) {
 round_of <- function(x, digits = 0) keras$ops$round(x, as_integer(digits))
 
 #' @export
-Summary.tensorflow.python.types.core.Tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
+Summary.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
   refuse_na_rm(.Generic, na.rm)
   axes <- axes_in(...)
   if (length(axes) > 0) {
@@ -61,7 +61,7 @@ axes_in <- function(...) {
 names_in <- function(...) names(list(...)) %||% character(...length())
 
 #' @export
-mean.tensorflow.python.types.core.Tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
+mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
   refuse_na_rm("mean", na.rm)
   axes <- axes_in(...)
   if (length(axes) < ...length()) {
@@ -71,7 +71,7 @@ mean.tensorflow.python.types.core.Tensor <- function(x, ..., na.rm = FALSE) { # 
 }
 
 #' @export
-dim.tensorflow.python.types.core.Tensor <- function(x) { # nolint: object_name_linter.
+dim.multigpu_tensor <- function(x) { # nolint: object_name_linter.
   extents <- tf$TensorShape(x$shape)
   if (!extents$is_fully_defined()) {
     return(tf$shape(x)) # while a step is traced, the number of rows is a tensor, too
@@ -80,14 +80,82 @@ dim.tensorflow.python.types.core.Tensor <- function(x) { # nolint: object_name_l
 }
 
 #' @export
-length.tensorflow.python.types.core.Tensor <- function(x) { # nolint: object_name_linter.
+length.multigpu_tensor <- function(x) { # nolint: object_name_linter.
   size <- tf$TensorShape(x$shape)$num_elements()
   if (is.null(size)) tf$size(x) else size
 }
 
 #' @export
-as.logical.tensorflow.python.types.core.Tensor <- function(x, ...) { # nolint: object_name_linter.
+as.logical.multigpu_tensor <- function(x, ...) { # nolint: object_name_linter.
   refuse_function("as.logical", "a tensor", "`keras$ops$where(test, yes, no)` for a choice by element")
+}
+
+#' @export
+is.numeric.multigpu_tensor <- function(x) { # nolint: object_name_linter.
+  keras$ops$dtype(x) != "bool"
+}
+
+#' @export
+is.matrix.multigpu_tensor <- function(x) { # nolint: object_name_linter.
+  identical(rank_of(x), 2L)
+}
+
+#' @export
+is.finite.multigpu_tensor <- function(x) { # nolint: object_name_linter.
+  keras$ops$isfinite(x)
+}
+
+#' @export
+is.infinite.multigpu_tensor <- function(x) { # nolint: object_name_linter.
+  keras$ops$isinf(x)
+}
+
+#' @export
+is.nan.multigpu_tensor <- function(x) { # nolint: object_name_linter.
+  keras$ops$isnan(x)
+}
+
+#' @importFrom stats median
+#' @export
+median.multigpu_tensor <- function(x, na.rm = FALSE, ...) { # nolint: object_name_linter.
+  refuse_na_rm("median", na.rm)
+  keras$ops$median(x)
+}
+
+#' @export
+t.multigpu_tensor <- function(x) {
+  if (identical(rank_of(x), 1L)) keras$ops$expand_dims(x, 0L) else keras$ops$transpose(as_matrix(x, "t"))
+}
+
+#' @export
+diff.multigpu_tensor <- function(x, lag = 1L, differences = 1L, ...) {
+  if (lag != 1) {
+    refuse_function("diff", "a tensor with a `lag`", "`x[3:n] - x[1:(n - 2)]`")
+  }
+  keras$ops$diff(x, n = as_integer(differences), axis = 0L)
+}
+
+#' @export
+cbind.multigpu_tensor <- function(..., deparse.level = 1) { # nolint: object_name_linter.
+  keras$ops$concatenate(lapply(list(...), as_lines, axis = 1L), axis = 1L)
+}
+
+#' @export
+rbind.multigpu_tensor <- function(..., deparse.level = 1) { # nolint: object_name_linter.
+  keras$ops$concatenate(lapply(list(...), as_lines, axis = 0L), axis = 0L)
+}
+
+# A matrix, or a vector as a column (axis 1) or a row (axis 0).
+as_lines <- function(x, axis) {
+  x <- as_operand(x)
+  if (identical(rank_of(x), 1L)) keras$ops$expand_dims(x, axis) else as_matrix(x, "cbind")
+}
+
+as_matrix <- function(x, name) {
+  if (!identical(rank_of(x), 2L)) {
+    refuse_function(name, "a tensor that is not a matrix", "`keras$ops$transpose(x)` or `keras$ops$concatenate()`")
+  }
+  x
 }
 
 refuse_function <- function(name, what, instead) {
@@ -102,79 +170,5 @@ refuse_na_rm <- function(name, na_rm) {
     refuse_function(name, "a tensor with `na.rm`", "`keras$ops$where(keras$ops$isnan(x), 0, x)` to replace such values")
   }
 }
-
-# Functions that are not generic in R, for the losses and metrics that use them --------------------------------------
-
-# The function `f`, in which these functions know tensors, unless it uses others of the same names.
-with_tensor_functions <- function(f) {
-  if (is.primitive(f)) {
-    return(f)
-  }
-  is_replaced <- function(name) identical(get0(name, environment(f), mode = "function"), plain_functions[[name]])
-  known <- Filter(is_replaced, names(plain_functions))
-  environment(f) <- list2env(tensor_functions[known], parent = environment(f))
-  f
-}
-
-plain_functions <- list(
-  pmax = base::pmax, pmin = base::pmin, ifelse = base::ifelse, var = stats::var, rowSums = base::rowSums,
-  rowMeans = base::rowMeans, colSums = base::colSums, colMeans = base::colMeans
-)
-
-elementwise <- function(name, operation) {
-  function(..., na.rm = FALSE) { # nolint: object_name_linter. R's name.
-    if (!any(vapply(list(...), is_python_object, NA))) {
-      return(plain_functions[[name]](..., na.rm = na.rm))
-    }
-    refuse_na_rm(name, na.rm)
-    Reduce(function(e1, e2) {
-      refuse_recycling(e1, e2)
-      keras$ops[[operation]](as_operand(e1), as_operand(e2))
-    }, list(...))
-  }
-}
-
-over_axis <- function(name, operation, axis) {
-  function(x, na.rm = FALSE, dims = 1L) { # nolint: object_name_linter. R's name.
-    if (!is_python_object(x)) {
-      return(plain_functions[[name]](x, na.rm, dims))
-    }
-    refuse_na_rm(name, na.rm)
-    if (!identical(rank_of(x), 2L) || dims != 1) {
-      refuse_function(name, "a tensor that is not a matrix", sprintf("`keras$ops$%s(x, axis)`", operation))
-    }
-    keras$ops[[operation]](x, axis = axis)
-  }
-}
-
-chosen <- function(test, yes, no) {
-  if (!is_python_object(test)) {
-    if (is_python_object(yes) || is_python_object(no)) {
-      refuse_function("ifelse", "a condition that is not a tensor", "`if (test) yes else no`")
-    }
-    return(base::ifelse(test, yes, no))
-  }
-  refuse_recycling(test, yes)
-  refuse_recycling(test, no)
-  keras$ops$where(test, as_operand(yes), as_operand(no))
-}
-
-variance <- function(x, ...) {
-  if (!is_python_object(x)) {
-    return(stats::var(x, ...))
-  }
-  if (!identical(rank_of(x), 1L) || ...length() > 0) {
-    refuse_function(
-      "var", "more than a vector", "`var(x[, 1])`, or `keras$ops$var(x, axis)`, which divides by n, not by n - 1"
-    )
-  }
-  sum((x - mean(x))^2) / (length(x) - 1L)
-}
-
-tensor_functions <- list(
-  pmax = elementwise("pmax", "maximum"), pmin = elementwise("pmin", "minimum"), ifelse = chosen, var = variance,
-  rowSums = over_axis("rowSums", "sum", 1L), rowMeans = over_axis("rowMeans", "mean", 1L),
-  colSums = over_axis("colSums", "sum", 0L), colMeans = over_axis("colMeans", "mean", 0L)
-)
 
 utils::globalVariables(".Generic") # R defines it in the methods of groups

@@ -1,25 +1,35 @@
-# R's operators on tensors, so that losses and metrics can be written in R. The methods are for a base class of
-# TensorFlow's tensors: those of the R package tensorflow are for a subclass and take precedence.
+# R's operators on tensors, so that losses and metrics can be written in R.
 
 #' @export
-Ops.tensorflow.python.types.core.Tensor <- function(e1, e2) { # nolint: object_name_linter.
-  operation <- keras$ops[[operators[[.Generic]]]]
-  if (nargs() == 1) {
-    return(switch(.Generic, "+" = e1, "-" = keras$ops$negative(e1), operation(e1)))
+Ops.multigpu_tensor <- function(e1, e2) { # nolint: object_name_linter. R's name.
+  if (missing(e2)) operate(.Generic, e1) else operate(.Generic, e1, e2)
+}
+
+operate <- function(name, e1, e2) {
+  operation <- keras$ops[[operators[[name]]]]
+  if (missing(e2)) {
+    return(switch(name, "+" = e1, "-" = keras$ops$negative(e1), operation(e1)))
   }
   refuse_recycling(e1, e2)
   operation(as_operand(e1), as_operand(e2))
 }
-
-#' @export
-Ops.keras.src.backend.common.keras_tensor.KerasTensor <- # nolint: object_name_linter.
-  Ops.tensorflow.python.types.core.Tensor
 
 operators <- c(
   "+" = "add", "-" = "subtract", "*" = "multiply", "/" = "true_divide", "^" = "power", "%%" = "mod",
   "%/%" = "floor_divide", "==" = "equal", "!=" = "not_equal", "<" = "less", "<=" = "less_equal", ">" = "greater",
   ">=" = "greater_equal", "&" = "logical_and", "|" = "logical_or", "!" = "logical_not"
 )
+
+# The operator in a loss or a metric, where a weight or another object from outside may be an operand, too.
+operator_in_loss <- function(name) {
+  plain <- get(name, baseenv())
+  function(e1, e2) {
+    if (missing(e2)) {
+      return(if (is_python_object(e1)) operate(name, e1) else plain(e1))
+    }
+    if (is_python_object(e1) || is_python_object(e2)) operate(name, e1, e2) else plain(e1, e2)
+  }
+}
 
 # A single number is not converted and takes the type of the tensor; longer vectors become tensors.
 as_operand <- function(x) {

@@ -1,7 +1,7 @@
 # Parts of a tensor by R's indices, which count from 1: `y_pred[, 1]`.
 
 #' @export
-`[.tensorflow.python.types.core.Tensor` <- function(x, ..., drop = TRUE) { # nolint: object_name_linter.
+`[.multigpu_tensor` <- function(x, ..., drop = TRUE) { # nolint: object_name_linter.
   here <- environment()
   is_all <- vapply(paste0("..", seq_len(...length())), function(dot) eval(call("missing", as.name(dot)), here), NA)
   if (all(is_all)) {
@@ -20,7 +20,7 @@
 }
 
 #' @export
-`[[.tensorflow.python.types.core.Tensor` <- function(x, i, ...) { # nolint: object_name_linter.
+`[[.multigpu_tensor` <- function(x, i, ...) { # nolint: object_name_linter.
   if (is.character(i)) {
     return(NextMethod()) # an attribute
   }
@@ -31,7 +31,7 @@
 }
 
 #' @export
-is.na.tensorflow.python.types.core.Tensor <- function(x) { # nolint: object_name_linter.
+is.na.multigpu_tensor <- function(x) { # nolint: object_name_linter.
   keras$ops$isnan(x)
 }
 

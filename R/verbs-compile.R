@@ -26,41 +26,43 @@
 #' @family verbs
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(
+#' parallel_model |> compile(
 #'   optimizer = "adam",
 #'   loss = function(y_true, y_pred) mean((y_true - y_pred)^2),
 #'   metrics = list("mae", largest_error = function(y_true, y_pred) max(abs(y_true - y_pred)))
 #' )
-#' @name compile.keras
-#' @aliases compile
+#' @name compile
 NULL
 
-#' @rdname compile.keras
-#' @method compile keras.src.trainers.trainer.Trainer
-#' @export
-compile.keras.src.trainers.trainer.Trainer <- function(object,
-                                                       optimizer = "rmsprop",
-                                                       loss = NULL,
-                                                       metrics = NULL,
-                                                       loss_weights = NULL,
-                                                       sample_weight_mode = NULL,
-                                                       weighted_metrics = NULL,
-                                                       target_tensors = NULL,
-                                                       ...) {
+compile_model <- function(object,
+                          optimizer = "rmsprop",
+                          loss = NULL,
+                          metrics = NULL,
+                          loss_weights = NULL,
+                          sample_weight_mode = NULL,
+                          weighted_metrics = NULL,
+                          target_tensors = NULL,
+                          ...) {
   refuse_keras2(sample_weight_mode = sample_weight_mode, target_tensors = target_tensors)
   outputs <- output_names(alive(object))
-  with_clean_errors(object$compile(
+  with_clean_errors(call_python(
+    object$compile, list(...),
     optimizer = optimizer,
     loss = as_loss(loss),
     metrics = as_metrics(metrics, outputs),
     loss_weights = if (length(loss_weights) > 1) as.list(loss_weights) else loss_weights,
-    weighted_metrics = as_metrics(weighted_metrics, outputs),
-    ...
+    weighted_metrics = as_metrics(weighted_metrics, outputs)
   ))
   invisible(object)
 }
+
+#' @rdname compile
+#' @method compile multigpu.parallel.model.ParallelModel
+#' @export
+#' @rawNamespace S3method(compile, keras.src.trainers.trainer.Trainer, compile_model)
+compile.multigpu.parallel.model.ParallelModel <- compile_model
 
 # Arguments of Keras 2 keep their places, so that the others keep theirs.
 refuse_keras2 <- function(...) {

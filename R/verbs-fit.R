@@ -47,46 +47,45 @@
 #' @family verbs
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
-#' history <- parallel_model %>% fit(
+#' history <- parallel_model |> fit(
 #'   x, y,
 #'   epochs = 3, batch_size = 32, validation_split = 0.2,
 #'   callbacks = list(on_epoch_end = function(epoch, logs) message("loss: ", logs$loss))
 #' )
 #' plot(history)
-#' parallel_model %>% evaluate(x, y)
-#' parallel_model %>% predict(x[1:3, ])
-#' @name fit.keras
-#' @aliases fit
+#' parallel_model |> evaluate(x, y)
+#' parallel_model |> predict(x[1:3, ])
+#' @name fit
 NULL
 
-#' @rdname fit.keras
-#' @method fit keras.src.trainers.trainer.Trainer
-#' @export
-fit.keras.src.trainers.trainer.Trainer <- function(object,
-                                                   x = NULL,
-                                                   y = NULL,
-                                                   batch_size = NULL,
-                                                   epochs = 10,
-                                                   verbose = getOption("keras.fit_verbose", default_verbose()),
-                                                   callbacks = NULL,
-                                                   view_metrics = getOption("keras.view_metrics", "auto"),
-                                                   validation_split = 0,
-                                                   validation_data = NULL,
-                                                   shuffle = TRUE,
-                                                   class_weight = NULL,
-                                                   sample_weight = NULL,
-                                                   initial_epoch = 0,
-                                                   steps_per_epoch = NULL,
-                                                   validation_steps = NULL,
-                                                   validation_freq = 1,
-                                                   ...) {
-  history <- with_clean_errors(core()$fit(
-    object,
+fit_model <- function(object,
+                      x = NULL,
+                      y = NULL,
+                      batch_size = NULL,
+                      epochs = 10,
+                      verbose = getOption("keras.fit_verbose", default_verbose()),
+                      callbacks = NULL,
+                      view_metrics = getOption("keras.view_metrics", "auto"),
+                      validation_split = 0,
+                      validation_data = NULL,
+                      shuffle = TRUE,
+                      class_weight = NULL,
+                      sample_weight = NULL,
+                      initial_epoch = 0,
+                      steps_per_epoch = NULL,
+                      validation_steps = NULL,
+                      validation_freq = 1,
+                      ...) {
+  if (missing(epochs)) tell_default("`epochs` is 10 unless it is given; in keras3 it is 1.")
+  if (!missing(initial_epoch)) tell_default("`initial_epoch` counts from 0; in keras3 it counts from 1.")
+  history <- with_clean_errors(call_python(
+    core()$fit, list(...),
+    model = object,
     x = as_source(x, as_arrays),
     y = as_arrays(y),
     batch_size = as_integer(batch_size),
@@ -101,32 +100,35 @@ fit.keras.src.trainers.trainer.Trainer <- function(object,
     initial_epoch = as_integer(initial_epoch),
     steps_per_epoch = as_integer(steps_per_epoch),
     validation_steps = as_integer(validation_steps),
-    validation_freq = as_integer(validation_freq),
-    ...
+    validation_freq = as_integer(validation_freq)
   ))
   invisible(as_history(history, validation_freq))
 }
 
-#' @rdname fit.keras
+#' @rdname fit
+#' @method fit multigpu.parallel.model.ParallelModel
+#' @export
+#' @rawNamespace S3method(fit, keras.src.trainers.trainer.Trainer, fit_model)
+fit.multigpu.parallel.model.ParallelModel <- fit_model
+
+#' @rdname fit
 #' @export
 evaluate <- function(object, ...) {
   UseMethod("evaluate")
 }
 
-#' @rdname fit.keras
-#' @export
-#' @rawNamespace S3method(generics::evaluate, keras.src.trainers.trainer.Trainer)
-evaluate.keras.src.trainers.trainer.Trainer <- function(object,
-                                                        x = NULL,
-                                                        y = NULL,
-                                                        batch_size = NULL,
-                                                        verbose = default_verbose(),
-                                                        sample_weight = NULL,
-                                                        steps = NULL,
-                                                        callbacks = NULL,
-                                                        ...) {
-  with_clean_errors(core()$evaluate(
-    object,
+evaluate_model <- function(object,
+                           x = NULL,
+                           y = NULL,
+                           batch_size = NULL,
+                           verbose = default_verbose(),
+                           sample_weight = NULL,
+                           steps = NULL,
+                           callbacks = NULL,
+                           ...) {
+  with_clean_errors(call_python(
+    core()$evaluate, list(...),
+    model = object,
     x = as_source(x, as_arrays),
     y = as_arrays(y),
     batch_size = as_integer(batch_size),
@@ -134,30 +136,43 @@ evaluate.keras.src.trainers.trainer.Trainer <- function(object,
     sample_weight = as_arrays(sample_weight),
     steps = as_integer(steps),
     callbacks = as_callbacks(callbacks),
-    return_dict = TRUE,
-    ...
+    return_dict = TRUE
   ))
 }
 
-#' @rdname fit.keras
+#' @rdname fit
+#' @method evaluate multigpu.parallel.model.ParallelModel
 #' @export
-predict.keras.src.trainers.trainer.Trainer <- function(object,
-                                                       x,
-                                                       batch_size = NULL,
-                                                       verbose = 0,
-                                                       steps = NULL,
-                                                       callbacks = NULL,
-                                                       ...) {
-  with_clean_errors(core()$predict(
-    object,
+#' @rawNamespace S3method(evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
+#' @rawNamespace S3method(generics::evaluate, multigpu.parallel.model.ParallelModel, evaluate_model)
+#' @rawNamespace S3method(generics::evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
+#' @rawNamespace S3method(tensorflow::evaluate, multigpu.parallel.model.ParallelModel, evaluate_model)
+#' @rawNamespace S3method(tensorflow::evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
+evaluate.multigpu.parallel.model.ParallelModel <- evaluate_model
+
+predict_model <- function(object,
+                          x,
+                          batch_size = NULL,
+                          verbose = 0,
+                          steps = NULL,
+                          callbacks = NULL,
+                          ...) {
+  with_clean_errors(call_python(
+    core()$predict, list(...),
+    model = object,
     x = as_source(x, as_arrays),
     batch_size = as_integer(batch_size),
     verbose = as_integer(verbose),
     steps = as_integer(steps),
-    callbacks = as_callbacks(callbacks),
-    ...
+    callbacks = as_callbacks(callbacks)
   ))
 }
+
+#' @rdname fit
+#' @method predict multigpu.parallel.model.ParallelModel
+#' @export
+#' @rawNamespace S3method(predict, keras.src.trainers.trainer.Trainer, predict_model)
+predict.multigpu.parallel.model.ParallelModel <- predict_model
 
 # An R function is a generator: Python calls it for the next batch. Everything else is data.
 as_source <- function(x, as_data) {
@@ -166,6 +181,18 @@ as_source <- function(x, as_data) {
 
 as_batch <- function(batch) {
   if (is.list(batch)) unname(as_arrays(batch)) else batch
+}
+
+# A Python function, with more arguments than this package names.
+call_python <- function(f, more, ...) {
+  do.call(f, c(list(...), lapply(more, as_integer)))
+}
+
+# Once a session: the same call has another meaning for models of keras3.
+tell_default <- function(text) {
+  if (isNamespaceLoaded("keras3")) {
+    rlang::inform(paste("A parallel model is trained by multigpu:", text), .frequency = "once", .frequency_id = text)
+  }
 }
 
 default_verbose <- function() {

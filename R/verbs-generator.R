@@ -6,7 +6,7 @@
 #'
 #' [fit()] accepts such a function as well. The names on this page are those of the R interface of Keras 2.
 #'
-#' @inheritParams fit.keras
+#' @inheritParams fit
 #' @param generator An R function that returns the next batch, or a Python generator, dataset or `PyDataset`.
 #' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass.
 #' @param validation_data A generator, or `list(x, y)`.
@@ -15,16 +15,16 @@
 #' @family verbs
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
 #' next_batch <- function() {
 #'   rows <- sample(nrow(x), 32)
 #'   list(x[rows, ], y[rows])
 #' }
-#' parallel_model %>% fit_generator(next_batch, steps_per_epoch = 4, epochs = 2)
+#' parallel_model |> fit_generator(next_batch, steps_per_epoch = 4, epochs = 2)
 #' @export
 fit_generator <- function(object,
                           generator,
@@ -39,8 +39,7 @@ fit_generator <- function(object,
                           max_queue_size = 10,
                           workers = 1,
                           initial_epoch = 0) {
-  # the methods of this package, which take R functions: beside keras3, the generics find those of keras3
-  fit.keras.src.trainers.trainer.Trainer(
+  fit_model(
     object, generator,
     steps_per_epoch = steps_per_epoch, epochs = epochs, verbose = verbose, callbacks = callbacks,
     view_metrics = view_metrics, validation_data = validation_data, validation_steps = validation_steps,
@@ -57,7 +56,7 @@ evaluate_generator <- function(object,
                                workers = 1,
                                callbacks = NULL,
                                verbose = default_verbose()) {
-  evaluate.keras.src.trainers.trainer.Trainer(
+  evaluate_model(
     object, generator,
     steps = steps, verbose = verbose, callbacks = callbacks
   )
@@ -72,5 +71,5 @@ predict_generator <- function(object,
                               workers = 1,
                               verbose = 0,
                               callbacks = NULL) {
-  predict.keras.src.trainers.trainer.Trainer(object, generator, steps = steps, verbose = verbose, callbacks = callbacks)
+  predict_model(object, generator, steps = steps, verbose = verbose, callbacks = callbacks)
 }

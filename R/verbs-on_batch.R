@@ -2,19 +2,19 @@
 #'
 #' For custom training loops. `predict_proba()` is an old name of `predict()`.
 #'
-#' @inheritParams fit.keras
+#' @inheritParams fit
 #' @param steps Number of batches, if `x` is a generator.
 #' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
 #' @family verbs
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
+#' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
-#' parallel_model %>% compile(optimizer = "sgd", loss = "mse")
+#' parallel_model |> compile(optimizer = "sgd", loss = "mse")
 #' x <- matrix(rnorm(400), 100)
 #' y <- rowSums(x)
-#' parallel_model %>% train_on_batch(x[1:64, ], y[1:64])
+#' parallel_model |> train_on_batch(x[1:64, ], y[1:64])
 #' @export
 train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$train_on_batch(
@@ -39,5 +39,5 @@ predict_on_batch <- function(object, x) {
 #' @rdname train_on_batch
 #' @export
 predict_proba <- function(object, x, batch_size = NULL, verbose = 0, steps = NULL) {
-  predict.keras.src.trainers.trainer.Trainer(object, x, batch_size = batch_size, verbose = verbose, steps = steps)
+  predict_model(object, x, batch_size = batch_size, verbose = verbose, steps = steps)
 }

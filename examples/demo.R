@@ -4,7 +4,7 @@ library(multigpu)
 
 build_model <- function() {
   layers <- keras$layers
-  keras_model_sequential(list(
+  keras_model_sequential(layers = list(
     keras$Input(list(8L, 8L, 1L)),
     layers$Rescaling(1 / 16),
     layers$Conv2D(32L, 3L, padding = "same", activation = "relu"),
@@ -26,12 +26,12 @@ test <- sample(nrow(x), 450)
 
 model <- build_model()
 parallel <- multi_gpu_model(model, gpus = 4)
-parallel %>% compile(
+parallel |> compile(
   optimizer = keras$optimizers$Adam(0.003),
   loss = "sparse_categorical_crossentropy",
   metrics = "accuracy"
 )
-history <- parallel %>% fit(
+history <- parallel |> fit(
   x[-test, , , , drop = FALSE], y[-test],
   batch_size = 64, epochs = 20, verbose = 2
 )

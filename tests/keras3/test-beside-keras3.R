@@ -1,24 +1,3 @@
-# Beside the real keras3, attached before or after: `make test-keras3 KERAS3_LIB=FOLDER`, where FOLDER is an R library
-# that has it. Each script runs in a process of its own, since TensorFlow starts once.
-
-orders <- list(before = c("library(keras3)", "library(multigpu)"), after = c("library(multigpu)", "library(keras3)"))
-
-run <- function(lines, env = character()) {
-  file <- tempfile(fileext = ".R")
-  writeLines(lines, file)
-  printed <- suppressWarnings(
-    system2(file.path(R.home("bin"), "Rscript"), shQuote(file), stdout = TRUE, stderr = TRUE, env = env)
-  )
-  list(status = attr(printed, "status") %||% 0L, printed = printed)
-}
-
-`%||%` <- function(x, y) if (is.null(x)) y else x
-
-expect_runs <- function(lines, ...) {
-  ran <- run(lines, ...)
-  testthat::expect_identical(ran$status, 0L, info = paste(utils::tail(ran$printed, 30), collapse = "\n"))
-}
-
 model <- "
 build <- function() {
   keras$utils$set_random_seed(1L)
@@ -135,16 +114,3 @@ for (order in names(orders)) {
     "))
   })
 }
-
-test_that("the names of the old package that are said to be in keras3 are there, and are those of keras3", {
-  expect_runs(c(
-    "library(multigpu)", "library(keras3)",
-    "old <- names(multigpu:::elsewhere)",
-    "said <- old[!vapply(old, function(name) any(startsWith(name, multigpu:::not_in_keras3)), NA)]",
-    "missing <- setdiff(said, getNamespaceExports('keras3'))",
-    "if (length(missing) > 0) stop(toString(missing))",
-    "stopifnot(vapply(said, function(name) identical(get(name), getExportedValue('keras3', name)), NA))",
-    "not_said <- setdiff(old, said)",
-    "stopifnot(!not_said %in% getNamespaceExports('keras3'))"
-  ))
-})

@@ -9,7 +9,7 @@ pages_test_that <- if (nzchar(Sys.getenv("MULTIGPU_PAGES"))) testthat::test_that
 
 small_model <- function(seed = 0L) {
   keras$utils$set_random_seed(seed)
-  keras_model_sequential(list(
+  keras_model_sequential(layers = list(
     keras$Input(list(4L)),
     keras$layers$Dense(8L, activation = "relu", name = "hidden"),
     keras$layers$Dense(1L, name = "out")

@@ -36,7 +36,7 @@ warned_by <- function(expr) {
 quick_test_that("a warning from Python is one from R: layers that do not fit are left out", {
   file <- tempfile(fileext = ".h5")
   save_model_weights_hdf5(small_model(), file)
-  other <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
+  other <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
   said <- warned_by(load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE))
   expect_match(said, "^Left out: the file has")
 })
@@ -74,7 +74,7 @@ test_that("so is Keras' own, and each text is said once", {
 test_that("a warning in a callback, whose functions call Python too, is said", {
   file <- tempfile(fileext = ".h5")
   save_model_weights_hdf5(small_model(), file)
-  other <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
+  other <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
   load <- function(epoch, logs) load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE)
   said <- warned_by(fit(
     shared_parallel_model(), small_data()$x, small_data()$y,
@@ -137,7 +137,7 @@ test_that("a forked child does not wait for TensorFlow", {
 
 test_that("a double where Python wants an integer is explained", {
   hint <- "In R, whole numbers for Python are written with L: `4L`.$"
-  expect_match(error_text(keras_model_sequential(list(keras$Input(list(4))))), hint)
-  expect_match(error_text(keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(2)))), hint)
-  expect_no_match(error_text(keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(-2L)))), hint)
+  expect_match(error_text(keras_model_sequential(layers = list(keras$Input(list(4))))), hint)
+  expect_match(error_text(keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(2)))), hint)
+  expect_no_match(error_text(keras_model_sequential(4, layers = list(keras$layers$Dense(-2L)))), hint)
 })

@@ -44,7 +44,7 @@ sessions <- list(
     lines = c(
       "library(multigpu)", "library(keras3)", simulated,
       "keras <- multigpu::keras",
-      "model <- multigpu::keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L)))",
+      "model <- multigpu::keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(1L)))",
       "cat('begin\\n'); save_model_hdf5(model, tempfile(fileext = '.h5')); cat('end\\n')"
     )
   ),

@@ -28,7 +28,7 @@ test_that("an R loss and a Python class are custom objects when the model is loa
     local = TRUE
   )
   my_loss <- function(y_true, y_pred) mean(pmax(y_true - y_pred, 0)) # which R alone has only for its own numbers
-  model <- keras_model_sequential(list(keras$Input(list(4L)), python$Doubled(1L)))
+  model <- keras_model_sequential(layers = list(keras$Input(list(4L)), python$Doubled(1L)))
   compile(model, "sgd", my_loss)
   file <- h5()
   save_model_hdf5(model, file)

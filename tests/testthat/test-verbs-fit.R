@@ -18,7 +18,7 @@ test_that("ten epochs are the default, as they were", {
 
 test_that("vectors, factors, data frames and integers are data", {
   data <- small_data()
-  model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(3L, activation = "softmax")))
+  model <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(3L, activation = "softmax")))
   parallel <- compile(multi_gpu_model(model, 2), "sgd", "sparse_categorical_crossentropy")
   classes <- factor(rep(c("a", "b", "c"), length.out = 50))
   keras$utils$set_random_seed(0L)
@@ -43,7 +43,7 @@ test_that("missing values that would become numbers, and texts in a data frame, 
 test_that("sample weights and class weights are used", {
   data <- small_data(40)
   classes <- rep(0:1, 20)
-  model <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$Dense(1L, activation = "sigmoid")))
+  model <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(1L, activation = "sigmoid")))
   parallel <- compile(multi_gpu_model(model, 4), keras$optimizers$SGD(0), "binary_crossentropy")
   loss <- function(...) fit(parallel, data$x, classes, epochs = 1, batch_size = 40, ...)$metrics$loss
   by_class <- loss(class_weight = list("0" = 1, "1" = 5))

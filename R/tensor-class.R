@@ -1,0 +1,34 @@
+# Tensors have a class of this package while an R function computes with them, and only then: R's operators and
+# functions have methods for it. Tensors of other packages, and of the user's other code, are not touched.
+
+with_tensors <- function(expr) {
+  loaded$depth <- loaded$depth + 1
+  on.exit(loaded$depth <- loaded$depth - 1)
+  withCallingHandlers(expr, error = explain_condition)
+}
+
+as_tensor <- function(x) {
+  class(x) <- unique(c("multigpu_tensor", class(x)))
+  x
+}
+
+# Whatever Python returns to R in `with_tensors()` passes through this. It has to come after the filter of the R package
+# tensorflow, whose methods would be found first.
+declare_tensors <- function(...) {
+  reticulate::register_class_filter(function(classes) {
+    if (loaded$depth > 0 && any(tensor_classes %in% classes)) unique(c("multigpu_tensor", classes)) else classes
+  })
+}
+
+tensor_classes <- c("tensorflow.python.types.core.Tensor", "keras.src.backend.common.keras_tensor.KerasTensor")
+
+# R's own error says nothing of tensors, which are environments to it.
+explain_condition <- function(e) {
+  word <- as.character(conditionCall(e)[1])
+  no_value <- conditionMessage(e) %in%
+    gettext("argument is not interpretable as logical", "the condition has length > 1", domain = "R")
+  if (length(word) == 1 && (word %in% c("&&", "||") || word %in% c("if", "while") && no_value)) {
+    what <- "a tensor, which has no value until the step runs"
+    refuse_function(word, what, "`keras$ops$where(test, yes, no)`, `&` and `|`")
+  }
+}

@@ -1,0 +1,127 @@
+# Functions that are not generic in R, for the losses and metrics that use them. --------------------------------------
+
+# The function `f`, in which these functions know tensors, unless it uses others of the same names.
+with_tensor_functions <- function(f) {
+  if (is.primitive(f)) {
+    return(f)
+  }
+  is_replaced <- function(name) identical(get0(name, environment(f), mode = "function"), plain_functions[[name]])
+  known <- Filter(is_replaced, names(plain_functions))
+  environment(f) <- list2env(tensor_functions[known], parent = environment(f))
+  f
+}
+
+plain_functions <- NULL # what `tensor_functions` replace, set below
+
+elementwise <- function(name, operation) {
+  function(..., na.rm = FALSE) { # nolint: object_name_linter. R's name.
+    if (!any(vapply(list(...), is_python_object, NA))) {
+      return(plain_functions[[name]](..., na.rm = na.rm))
+    }
+    refuse_na_rm(name, na.rm)
+    Reduce(function(e1, e2) {
+      refuse_recycling(e1, e2)
+      keras$ops[[operation]](as_operand(e1), as_operand(e2))
+    }, list(...))
+  }
+}
+
+over_axis <- function(name, operation, axis) {
+  function(x, na.rm = FALSE, dims = 1L) { # nolint: object_name_linter. R's name.
+    if (!is_python_object(x)) {
+      return(plain_functions[[name]](x, na.rm, dims))
+    }
+    refuse_na_rm(name, na.rm)
+    if (!identical(rank_of(x), 2L) || dims != 1) {
+      refuse_function(name, "a tensor that is not a matrix", sprintf("`keras$ops$%s(x, axis)`", operation))
+    }
+    keras$ops[[operation]](x, axis = axis)
+  }
+}
+
+chosen <- function(test, yes, no) {
+  if (!is_python_object(test)) {
+    if (is_python_object(yes) || is_python_object(no)) {
+      refuse_function("ifelse", "a condition that is not a tensor", "`if (test) yes else no`")
+    }
+    return(base::ifelse(test, yes, no))
+  }
+  refuse_recycling(test, yes)
+  refuse_recycling(test, no)
+  keras$ops$where(test, as_operand(yes), as_operand(no))
+}
+
+variance <- function(x, ...) {
+  if (!is_python_object(x)) {
+    return(stats::var(x, ...))
+  }
+  if (!identical(rank_of(x), 1L) || ...length() > 0) {
+    refuse_function(
+      "var", "more than a vector", "`var(x[, 1])`, or `keras$ops$var(x, axis)`, which divides by n, not by n - 1"
+    )
+  }
+  sum((x - mean(x))^2) / (length(x) - 1L)
+}
+
+deviation <- function(x, na.rm = FALSE) { # nolint: object_name_linter. R's name.
+  if (!is_python_object(x)) {
+    return(stats::sd(x, na.rm))
+  }
+  refuse_na_rm("sd", na.rm)
+  sqrt(variance(x))
+}
+
+# A vector on the left is a row, on the right a column.
+product <- function(name, left, right) {
+  plain <- get(name, baseenv())
+  function(x, y = NULL) {
+    if (!is_python_object(x) && !is_python_object(y)) {
+      return(plain(x, y))
+    }
+    keras$ops$matmul(left(as_lines(x, 0L)), right(as_lines(y %||% x, 1L)))
+  }
+}
+
+transposed <- function(x) keras$ops$transpose(x)
+
+# Functions that would fail, or give something else than in R, and what to use instead.
+refused_functions <- c(
+  apply = "keras$ops$vectorized_map(f, x)", lapply = "keras$ops$vectorized_map(f, x)",
+  sapply = "keras$ops$vectorized_map(f, x)", vapply = "keras$ops$vectorized_map(f, x)",
+  Map = "keras$ops$vectorized_map(f, x)", mapply = "keras$ops$vectorized_map(f, x)",
+  outer = "keras$ops$outer(x, y)", scale = "(x - keras$ops$mean(x, axis = 0L)) / keras$ops$std(x, axis = 0L)",
+  sweep = "x - matrix(values, 1)", quantile = "keras$ops$quantile(x, q)", order = "keras$ops$argsort(x)",
+  sort = "keras$ops$sort(x)", rev = "keras$ops$flip(x, axis = 0L)", rank = "keras$ops$argsort(keras$ops$argsort(x))",
+  which = "keras$ops$where(test, yes, no)", which.max = "keras$ops$argmax(x)", which.min = "keras$ops$argmin(x)",
+  unique = "keras$ops$sort(x)", rep = "keras$ops$tile(x, n)", cor = "keras$ops$corrcoef(x)",
+  cov = "keras$ops$matmul(keras$ops$transpose(x), x)", as.numeric = "keras$ops$cast(x, \"float32\")",
+  as.double = "keras$ops$cast(x, \"float32\")", as.integer = "keras$ops$cast(x, \"int32\")",
+  as.vector = "keras$ops$reshape(x, -1L)",
+  as.matrix = "keras$ops$reshape(x, list(-1L, 1L))", isTRUE = "keras$ops$where(test, yes, no)",
+  isFALSE = "keras$ops$where(test, yes, no)"
+)
+
+refused_in_loss <- function(name) {
+  plain <- plain_function(name)
+  function(...) {
+    if (...length() > 0 && any(vapply(list(...), is_python_object, NA))) {
+      refuse_function(name, "a tensor", sprintf("`%s`", refused_functions[[name]]))
+    }
+    plain(...)
+  }
+}
+
+plain_function <- function(name) get(name, envir = asNamespace("stats"), mode = "function") # which has base behind it
+
+tensor_functions <- c(
+  list(
+    pmax = elementwise("pmax", "maximum"), pmin = elementwise("pmin", "minimum"), ifelse = chosen, var = variance,
+    sd = deviation, rowSums = over_axis("rowSums", "sum", 1L), rowMeans = over_axis("rowMeans", "mean", 1L),
+    colSums = over_axis("colSums", "sum", 0L), colMeans = over_axis("colMeans", "mean", 0L),
+    "%*%" = product("%*%", identity, identity), crossprod = product("crossprod", function(x) transposed(x), identity),
+    tcrossprod = product("tcrossprod", identity, function(x) transposed(x))
+  ),
+  sapply(names(operators), operator_in_loss, simplify = FALSE),
+  sapply(names(refused_functions), refused_in_loss, simplify = FALSE)
+)
+plain_functions <- sapply(names(tensor_functions), plain_function, simplify = FALSE)
