@@ -13,7 +13,7 @@ test_that("training by the pipe lowers the loss, and evaluate and predict agree 
 })
 
 test_that("ten epochs are the default, as they were", {
-  expect_identical(eval(formals(fit.keras.src.trainers.trainer.Trainer)$epochs), 10)
+  expect_identical(eval(formals(fit_model)$epochs), 10)
 })
 
 test_that("vectors, factors, data frames and integers are data", {
