@@ -5,7 +5,7 @@ test_that("a package that imports keras3 and this one passes R CMD check", {
   dir.create(file.path(folder, "R"), recursive = TRUE)
   writeLines(c(
     "Package: toy", "Title: Uses Both", "Version: 0.1.0", "Encoding: UTF-8", "License: MIT + file LICENSE",
-    "Authors@R: person('A', 'B', email = 'a@b.org', role = c('aut', 'cre'))", "Description: Trains a model.",
+    "Author: A B", "Maintainer: A B <a@b.org>", "Description: Trains a model.",
     "Imports: keras3, multigpu"
   ), file.path(folder, "DESCRIPTION"))
   writeLines(c("YEAR: 2026", "COPYRIGHT HOLDER: A B"), file.path(folder, "LICENSE"))
@@ -19,6 +19,11 @@ test_that("a package that imports keras3 and this one passes R CMD check", {
     "  parallel <- multi_gpu_model(model, gpus = 2)", "  parallel |> compile(optimizer = 'sgd', loss = 'mse')",
     "  parallel |> fit(x, y, epochs = 2, verbose = 0)", "}"
   ), file.path(folder, "R", "train.R"))
+  dir.create(file.path(folder, "man"))
+  writeLines(
+    "\\name{train}\\alias{train}\\title{Train}\\description{Trains.}\\usage{train(x, y)}\\arguments{\\item{x,y}{Data.}}",
+    file.path(folder, "man", "train.Rd")
+  )
   dir.create(file.path(folder, "tests"))
   writeLines(
     "stopifnot(length(toy::train(as.data.frame(matrix(0, 8, 2)), rep(1, 8))$metrics$loss) == 2)",
@@ -29,7 +34,5 @@ test_that("a package that imports keras3 and this one passes R CMD check", {
     file.path(R.home("bin"), "R"), c("CMD", "check", "--no-manual", "-o", shQuote(dirname(folder)), shQuote(folder)),
     stdout = TRUE, stderr = TRUE, env = env
   ))
-  found <- grep("(WARNING|ERROR)$|^Status", printed, value = TRUE)
-  undocumented <- "* checking for missing documentation entries ... WARNING"
-  expect_identical(setdiff(found, undocumented), "Status: 1 WARNING", info = paste(printed, collapse = "\n"))
+  expect_identical(grep("^Status", printed, value = TRUE), "Status: OK", info = paste(printed, collapse = "\n"))
 })
