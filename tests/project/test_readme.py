@@ -34,7 +34,7 @@ simulate_gpus(8)
 keras$config$set_floatx("float64")
 keras$utils$set_random_seed(0L)
 application_xception <- function(weights, classes) {
-  keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(as.integer(classes), activation = "softmax")))
+  keras_model_sequential(4, layers = list(keras$layers$Dense(as.integer(classes), activation = "softmax")))
 }
 x <- matrix(sin(1:2048), 512)
 y <- diag(1000)[1:512, ]
