@@ -90,10 +90,11 @@ def test_a_normalization_of_ones_own_trains_and_predicts(run_eagerly):
 
 
 class Harmless(layers.Layer):
-    """Makes numbers of all rows that are in no output, or are of shapes alone, or choose how to compute."""
+    """Makes numbers of all rows that are in no output, or times 0, or of shapes alone, or choose how to compute."""
 
     def call(self, x):
         self.add_loss(ops.mean(x))
+        x += 0.0 * (ops.sum(x) + ops.cast(ops.sum(ops.cast(x > 0, "int32")), x.dtype)) + ops.max(x, axis=0) * [0.0]
         width = ops.cast(ops.shape(x)[1], "float32")
         return ops.cond(ops.any(x > 10), lambda: 2 * x / width, lambda: x / width)
 

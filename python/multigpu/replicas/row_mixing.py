@@ -70,12 +70,22 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
     needed, mixes = set(map(id, outputs)), []
     for op in reversed(reading):
         made = [x for x in op.outputs if id(x) in needed]
-        needed.update(id(x) for x in op.inputs if made)
+        needed.update(id(x) for x in _used(op) if made)
         taken = [x for x in op.inputs if id(x) in of_rows and not (x.dtype.is_floating and x.shape.is_fully_defined())]
         closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
         if taken and closed and op.type not in FUNCTIONS:  # of which one result may read rows, and another not
             mixes.append(Mix(op, taken[0], closed[0]))
     return mixes[::-1]
+
+
+def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
+    """What the outputs of an op depend on. Layers multiply by 0 what they do not use, to have it connected."""
+    return [] if op.type == "Mul" and any(_is_zero(x) for x in op.inputs) else op.inputs
+
+
+def _is_zero(x: tf.Tensor) -> bool:
+    value = tf.get_static_value(x)
+    return value is not None and not value.any()
 
 
 def _layer_of(op: tf.Operation, calls: LayerCalls) -> keras.Layer:
