@@ -11,6 +11,7 @@ PLOTS_READY := $(VENV)/.plots-ready
 DOCS_READY := $(VENV)/.docs-ready
 RPY2_READY := $(VENV)/.rpy2-ready
 RELEASE_READY := $(VENV)/release/.ready
+HUB_READY := $(VENV)/hub/.ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
 R_LINTED := $(VENV)/.r-linted
@@ -19,7 +20,7 @@ export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 # uv compiles nothing that it installs: where this is set, each process of the tests compiles Keras, for seven seconds
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check clean
+.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check test-hub clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: $(READY)
@@ -133,6 +134,12 @@ mutants: $(PLOTS_READY) r-library
 	$(BIN)/python bench/mutants --coverage
 	$(BIN)/python bench/mutants --seed $(SEED)
 
+# models of keras-hub, in an environment of its own; ONLY="Bert SAM" are those whose names begin so
+ONLY ?=
+test-hub: $(HUB_READY)
+	PYTHONPATH=$(CURDIR)/python CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/hub/bin/python bench/hub \
+	  $(if $(ONLY),--only $(ONLY),--write --rows $(VENV)/hub/rows.jsonl)
+
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
 
@@ -166,6 +173,15 @@ $(DOCS_READY): $(READY)
 RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import requirements as r; print(r.rpy2_for(r.version_of_r()))')
 $(RPY2_READY): $(READY) | r-packages
 	export RPY2_CFFI_MODE=ABI; $(INSTALL) --editable '.[r]' "$(RPY2)" 'numpy<2'
+	touch $@
+
+# keras-hub brings tensorflow-text, and with it its own TensorFlow; the package is read from here
+$(HUB_READY): $(READY)
+	$(PYTHON) -m venv $(VENV)/hub
+	versions=$$($(BIN)/python -c 'from importlib.metadata import version as v; \
+	  print(*(f"{name}=={v(name)}" for name in ("keras", "tensorflow")))'); \
+	  $(BIN)/uv pip install --quiet --python $(VENV)/hub/bin/python keras-hub $$versions || \
+	  $(VENV)/hub/bin/pip install --quiet --disable-pip-version-check keras-hub $$versions
 	touch $@
 
 # tools alone, without the package

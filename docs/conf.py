@@ -25,7 +25,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 
 # the folder of all pages is the repository, so that links between them are those of the repository
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/reference/**/*.md", "examples/README.md", "bench/results/RESULTS.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/reference/**/*.md", "examples/README.md", "bench/results/*.md"]
 exclude_patterns = [".*", "python", "tests", "R", "man", "inst", "vignettes", "cran-comments.md"]
 
 myst_enable_extensions = ["colon_fence"]

@@ -119,3 +119,14 @@ def test_xla_compiled_no_more_programs_than_devices_and_sizes_of_slices_need(roo
     cases = {(row["N"], row["rows"], row["batch"]): row["programs"] for row in measured["xla_programs"] if row["N"] > 1}
     assert cases == {case: benchmark.most_programs(*case) for case in cases}
     assert cases.keys() == {case for case in benchmark.CASES if case[0] > 1}
+
+
+def test_the_page_of_models_is_that_of_what_was_found(root):
+    page = importlib.import_module("bench.hub.page")
+    results = root / "bench" / "results"
+    found = json.loads((results / "models.json").read_text())
+    assert (results / "MODELS.md").read_text() == page.page(found["models"], found["versions"])
+    rows = [{"model": "A", "verdict": "equal"}, {"model": "A/B", "verdict": "DIFFERS", "off": 7.0, "permuted": 0.1}]
+    text = page.page(rows, "keras 3")
+    assert "1 equal, 1 DIFFERS" in text
+    assert "| A: B | DIFFERS | 7.0 tolerances off; in another order, one device is 0.1 off |" in text
