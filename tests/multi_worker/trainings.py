@@ -7,6 +7,7 @@ from typing import Any
 import added_losses
 import keras
 import numpy as np
+import tensorflow as tf
 from added_losses import Adds
 from equality import Numbers, dense_model, measured, random_ids, random_rows, train
 from keras import ops
@@ -45,6 +46,23 @@ def large_table() -> keras.Model:
     inputs = keras.Input((6,), dtype="int32")
     x = keras.layers.Embedding(70_000, 4)(inputs)  # 1.1 MB: only rows of it travel
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
+
+
+class Once(keras.layers.Layer):
+    """Looks rows up by their places, and by each of the ids once."""
+
+    def build(self, shape):
+        self.places, self.table = (self.add_weight(shape=(n, 4)) for n in (6, 70_000))
+
+    def call(self, ids):
+        different, number = tf.unique(tf.reshape(ids, [-1]))
+        rows = tf.reshape(tf.gather(tf.gather(self.table, different), number), [-1, 6, 4])
+        return rows + ops.take(self.places, tf.range(tf.shape(ids)[1]), axis=0)
+
+
+def places_and_different_ids() -> keras.Model:
+    inputs = keras.Input((6,), dtype="int32")
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(Once()(inputs))))
 
 
 def synchronized_statistics() -> keras.Model:
@@ -173,6 +191,9 @@ TRAININGS: dict[str, dict[str, Any]] = {
         IDS,
         compile=compiled(optimizer=lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1)),
         only_fit=True,
+    ),
+    "positions, and ids that come once": training(
+        places_and_different_ids, IDS, compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.1)), only_fit=True
     ),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
     "several inputs and outputs": training(

@@ -2,13 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from multigpu.cluster.exchanged_sum import Merge, added, exchanged
 from multigpu.private_api.gradients import custom_gradient
 
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
+AddUp: TypeAlias = Callable[[Sequence[tf.IndexedSlices]], tf.IndexedSlices]
 _instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
 
 
@@ -37,8 +39,15 @@ class OneWorker:
         """The gradient of the global batch, on the device that owns the weights."""
         return x
 
-    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
-        """The rows of a table's gradient, of the global batch."""
+    def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
+        """The rows of a weight's gradient, of the global batch, asked for on `owner`; a dense gradient as any other.
+
+        Args:
+            x: this worker's.
+            add_up: makes those of all workers of those of each.
+            owner: a device.
+            label: what they are of.
+        """
         return x
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.exchanged_sum import Merge
-from multigpu.cluster.one_worker import OneWorker
+from multigpu.cluster.one_worker import AddUp, Gradient, OneWorker
 from multigpu.cluster.rendezvous import barrier_sum
 from multigpu.cluster.sparse_rows import all_rows, gather
 from multigpu.private_api.gradients import custom_gradient, dense
@@ -76,12 +76,13 @@ class Workers(OneWorker):
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
 
-    def rows(self, x: tf.Tensor | tf.IndexedSlices, owner: str, label: str) -> tf.Tensor | tf.IndexedSlices:
-        """The rows of a table's gradient, of the global batch, asked for on `owner`; a dense gradient as any other."""
+    def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
+        """The rows of a weight's gradient, as `OneWorker.rows` has it."""
         if not isinstance(x, tf.IndexedSlices):
             return self.gradient(x, owner, label)
         weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
-        return all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+        of_all = all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
+        return add_up(of_all)
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """The mean of the workers' values, weighted by rows."""

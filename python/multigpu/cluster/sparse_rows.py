@@ -9,8 +9,8 @@ from multigpu.cluster.config import Cluster
 
 def all_rows(
     rows: tf.IndexedSlices, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]
-) -> tf.IndexedSlices:
-    """The rows of all workers, in their order.
+) -> list[tf.IndexedSlices]:
+    """The rows of each worker.
 
     TensorFlow gathers equal shapes alone. So each worker's rows are written into a place of their own in a tensor of
     zeros, as long as the longest, and these tensors are summed. Rows of zeros point to row 0, where they add nothing.
@@ -24,11 +24,10 @@ def all_rows(
     longest = tf.reduce_max(_counts(count, cluster, summed))
     all_values = _stacked(rows.values, longest, cluster, summed, "values")
     all_indices = _stacked(tf.cast(rows.indices, tf.int64), longest, cluster, summed, "indices")
-    return tf.IndexedSlices(
-        tf.reshape(all_values, tf.concat([[-1], tf.shape(rows.values)[1:]], axis=0)),
-        tf.cast(tf.reshape(all_indices, [-1]), rows.indices.dtype),
-        rows.dense_shape,
-    )
+    return [
+        tf.IndexedSlices(all_values[number], tf.cast(all_indices[number], rows.indices.dtype), rows.dense_shape)
+        for number in range(cluster.size)
+    ]
 
 
 def gather(

@@ -23,6 +23,7 @@ from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import memory
+from multigpu.weights.rows import Rows
 
 ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
 _models = itertools.count()  # all workers make the same models in the same order
@@ -42,7 +43,7 @@ class DataParallelCall:
         self.step: Step | None = None
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
-        self._checked: set[tuple] = set()  # kinds of calls that were made op by op
+        self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
         self._warned = False
         self._model = f"model {next(_models)}"
         self._template = template
@@ -79,12 +80,14 @@ class DataParallelCall:
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
-        new = {(batch.kind, self._fingerprint())} - self._checked if eager else set()
+        kind = (batch.kind, self._fingerprint())
+        ways = self._ways.get(kind, {})
         with self.layer_named():
-            if new and (len(self._plan.replicas) > 1 or self._plan.cluster):
-                check_by_trace(parts, batch, self._plan)
-            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices)
-        self._checked |= new
+            if eager and kind not in self._ways and (len(self._plan.replicas) > 1 or self._plan.cluster):
+                ways = check_by_trace(parts, batch, self._plan)
+            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices, ways)
+        if eager:
+            self._ways[kind] = ways
         self.types = merged.types
         self._refuse_new_variables(known)
         if parts.statistics.of_slices and not self._warned:

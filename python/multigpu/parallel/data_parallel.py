@@ -22,6 +22,7 @@ from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types, as_stored, buckets_of, unpack
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.group_sending import GroupSending
+from multigpu.weights.rows import Rows
 from multigpu.weights.send_reduce import arrive, send, send_once
 
 
@@ -40,6 +41,7 @@ def data_parallel(
     eager: bool,
     workers: OneWorker,
     sent_ahead: Mapping[int, list[tf.Tensor]],
+    ways: dict[int, Rows],
 ) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
@@ -50,8 +52,9 @@ def data_parallel(
         eager: whether to run the template op by op instead of tracing it.
         workers: the machines that run their own batches at the same time.
         sent_ahead: slices of inputs that are on the devices already, by the ids of the inputs.
+        ways: how rows of weights are looked up, by ids, where no trace tells it.
     """
-    steps = _Steps(parts, batch, plan, workers, sent_ahead)
+    steps = _Steps(parts, batch, plan, workers, sent_ahead, ways)
     slices = steps.split()
     replica = steps.make_replica()
     staged = plan.groups and not eager  # op by op, parts are put on their devices without being cut
@@ -80,6 +83,7 @@ class _Steps:
     plan: Plan
     workers: OneWorker
     sent_ahead: Mapping[int, list[tf.Tensor]]
+    ways: dict[int, Rows]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
 
@@ -107,7 +111,7 @@ class _Steps:
         inputs = self._send_inputs(slices)
         results = []
         for number, device in enumerate(devices):
-            run = ReplicaRun(replica, functions[number], buckets, device, number, self.structure, self.workers)
+            run = ReplicaRun(replica, functions[number], buckets, device, len(devices), self.structure, self.workers)
             with tf.device(device):
                 arrived = [arrive(buffer, bucket) for buffer, bucket in zip(weights[device], buckets, strict=True)]
             flat = run_replica(run, [*arrived, *inputs[number]])  # only now, run eagerly, its layout is known
@@ -118,7 +122,9 @@ class _Steps:
         """What runs on each device: the replica is traced once for all of them, unless it is to run op by op."""
         num_devices = len(self.plan.replicas)
         if eager:  # what its gradients are is known when they are there
-            self.types = {id(v): as_stored(v)._replace(rows=True) for v in self.parts.weights}
+            rows = {id(v): self.ways.get(id(v), Rows.APART) for v in self.parts.weights}
+            self.types = {id(v): as_stored(v)._replace(rows=rows[id(v)]) for v in self.parts.weights}
+            replica.rows_of_tables = self.ways
             return [replica] * num_devices
         function = replica.trace()
         self.types = replica.types

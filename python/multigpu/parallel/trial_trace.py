@@ -12,15 +12,19 @@ from multigpu.devices.plan import Plan
 from multigpu.replicas.replica import Replica
 from multigpu.replicas.row_mixing import WholeBatchError
 from multigpu.replicas.template import TemplateParts
+from multigpu.weights.rows import Rows
 
 
-def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
+def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> dict[int, Rows]:
     """Refuses, by name, a template that cannot be run slice by slice, before it is run op by op.
 
     Args:
         parts: the template.
         batch: the arguments of the call.
         plan: where it is to run.
+
+    Returns:
+        How rows of weights and tables are looked up, by their ids, as far as it was traced.
 
     Raises:
         WholeBatchError: says which layer mixes rows.
@@ -32,7 +36,8 @@ def check_by_trace(parts: TemplateParts, batch: CallArguments, plan: Plan) -> No
         except WholeBatchError:
             raise
         except Exception:  # anything: code that needs numbers runs op by op alone, and is not checked
-            pass
+            return {}
+    return {**{weight: types.rows for weight, types in replica.types.items() if types.rows}, **replica.rows_of_tables}
 
 
 @contextlib.contextmanager

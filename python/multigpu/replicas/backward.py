@@ -38,8 +38,8 @@ class Run(Protocol):
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Numbers of the gradients that leave together, and from which device."""
 
-    def of_all_workers(self, of_tables: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
-        """The rows of each table, by its id, from the same run of all workers."""
+    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
+        """The gradient of each table, by its id, from all runs of all workers, once it is known."""
 
 
 class Backward:
@@ -70,7 +70,7 @@ class Backward:
         with tf.device(self._run.device):
             gradients = self._first_order(used, [dense(upstream[i]) for i in used])
             num_arrived = len(self._arrived)
-            of_tables = self._run.of_all_workers(gradients[num_arrived:])
+            of_tables = self._run.of_all(gradients[num_arrived:])
         return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:

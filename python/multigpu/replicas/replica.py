@@ -24,8 +24,9 @@ from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
 from multigpu.replicas.xla import compiled
 from multigpu.weights.buckets import Types
-from multigpu.weights.gradient_structure import weights_with_rows
+from multigpu.weights.lookups import ways_of_lookup
 from multigpu.weights.place_locate import stored_dtype
+from multigpu.weights.rows import Rows
 
 Function = Callable[..., list[tf.Tensor]]
 
@@ -41,6 +42,7 @@ class Replica:
         global_batch: what is left to be computed from them.
         updates: the variables that the template assigns, and how they travel.
         types: the types in which each weight can travel, by its id.
+        rows_of_tables: how the rows of each table's gradient add up, by its id.
     """
 
     noted: Parts
@@ -67,6 +69,7 @@ class Replica:
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
         self._known: LayerCalls | None = None  # of the first slice
+        self.rows_of_tables: dict[int, Rows] = {}
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -97,10 +100,22 @@ class Replica:
         """
         with tf.device(None):
             function = tf.function(run or self, autograph=False).get_concrete_function(*self.specs)
-            for number in weights_with_rows(function, len(self._parts.weights)):
-                weight = id(self._parts.weights[number])
-                self.types[weight] = self.types[weight]._replace(rows=True)
+        self._note_lookups(function)
         return function
+
+    def _note_lookups(self, function: tf.types.experimental.ConcreteFunction) -> None:
+        """Notes how the rows of weights and of tables add up."""
+        captured: Any = function.captured_inputs
+        num_given, num_weights = len(function.inputs) - len(captured), self.num_weights
+        handles = {id(handle): num_given + number for number, handle in enumerate(captured)}
+        tables = {handles[id(table.handle)]: table for table in self.tables if id(table.handle) in handles}
+        no_rows = {*range(self.num_variables), *range(num_given, len(function.inputs))}
+        for number, rows in ways_of_lookup(function, no_rows, [*range(num_weights), *tables]).items():
+            if number < num_weights:
+                weight = id(self._parts.weights[number])
+                self.types[weight] = self.types[weight]._replace(rows=rows)
+            else:
+                self.rows_of_tables[id(tables[number])] = rows
 
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Runs the template on a slice.

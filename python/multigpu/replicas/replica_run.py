@@ -1,5 +1,6 @@
 """One replica on its device: forward, and the gradients of what arrived there."""
 
+import functools
 import sys
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
+from multigpu.private_api.gradients import dense
 from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable, untaped
 from multigpu.weights.buckets import Bucket, pack, unpack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
+from multigpu.weights.rows import Rows, together
 
 
 @dataclass
@@ -26,7 +29,7 @@ class ReplicaRun:
             count.
         buckets: how the weights are packed.
         device: name of the device.
-        number: which replica this is.
+        num_replicas: how many of them share this worker's batch.
         structure: what the owners have to know of the gradient beside its buffers.
         workers: over which the rows of tables are reduced.
     """
@@ -35,7 +38,7 @@ class ReplicaRun:
     function: Function
     buckets: Sequence[Bucket]
     device: str
-    number: int
+    num_replicas: int
     structure: GradientStructure
     workers: OneWorker
 
@@ -78,24 +81,36 @@ class ReplicaRun:
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
         reached = self._reached(used)
         self.structure.connected.update(w for w in range(num_weights) if gradients[w] is not None and w in reached)
-        sent = {w: or_zeros(gradients[w], made.sources[w], kept) for w in range(num_weights)}
+        rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
+        sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
         tables_reached = self._tables_reached(used)
         return [
             *(pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
-                counted_rows(gradient, kept) if id(table) in tables_reached else None
+                counted_rows(gradient, kept, self._rows_of(table)) if id(table) in tables_reached else None
                 for table, gradient in zip(self.tables, of_tables, strict=True)
             ),
         ]
 
-    def of_all_workers(self, of_tables: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
-        """The rows of each table, by its id, from the same replica of all workers."""
-        return {
-            id(table): self.workers.rows(gradient, self.device, f"table {position} of {self.number}")
-            for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True))
-            if gradient is not None
-        }
+    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
+        """The gradient of each table, by its id, from all replicas of all workers: the last replica gives it."""
+        found: dict[int, Gradient] = {}
+        for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
+            of_replicas = self.structure.of_replicas(id(table), gradient, self.num_replicas)
+            if of_replicas:
+                with tf.device(table.device):
+                    found[id(table)] = self._in_one(of_replicas, self._rows_of(table), f"table {position}")
+        return found
+
+    def _in_one(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], rows: Rows, label: str) -> Gradient:
+        add_up = functools.partial(together, rows=rows)
+        in_rows = all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
+        here = add_up(gradients) if in_rows else tf.add_n([dense(gradient) for gradient in gradients])
+        return self.workers.rows(here, add_up, self.device, label)
+
+    def _rows_of(self, table: tf.Variable) -> Rows:
+        return self.replica.rows_of_tables.get(id(table), Rows.APART)
 
     def _reached(self, used: Sequence[int]) -> Container[int]:
         """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
@@ -125,14 +140,14 @@ def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: Gr
     return [i for i in candidates if i in structure.used] or candidates
 
 
-def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor, rows: Rows | None) -> tf.Tensor | tf.IndexedSlices:
     """What goes back to the owner, which gives no gradient where none is connected."""
-    return tf.zeros_like(weight) if gradient is None else counted_rows(gradient, kept)
+    return tf.zeros_like(weight) if gradient is None else counted_rows(gradient, kept, rows)
 
 
-def counted_rows(gradient: Gradient, kept: tf.Tensor) -> Gradient:
-    """Rows of a table's gradient, none of a replica that stands by; a dense one as it is."""
-    if not isinstance(gradient, tf.IndexedSlices):
+def counted_rows(gradient: Gradient, kept: tf.Tensor, rows: Rows | None) -> Gradient:
+    """Rows of a weight's gradient, none of a replica that stands by where rows stay apart."""
+    if not isinstance(gradient, tf.IndexedSlices) or rows is not Rows.APART:
         return gradient
     values, indices = drop_standby(gradient.values, kept), drop_standby(gradient.indices, kept)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)

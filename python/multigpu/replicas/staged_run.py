@@ -17,7 +17,7 @@ from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, u
 from multigpu.weights.buckets import open_bucket, pack
 from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
 from multigpu.weights.group_sending import Copy
-from multigpu.weights.send_reduce import joined_rows
+from multigpu.weights.rows import Rows, together
 
 
 @dataclass
@@ -101,7 +101,7 @@ class StagedRun:
             first += len(bucket.members)
         return [*packed, *gradients[first:]]
 
-    def of_all_workers(self, of_tables: Sequence[Gradient]) -> dict[int, tf.IndexedSlices]:
+    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
         """No table stays with its owner."""
         return {}
 
@@ -124,10 +124,12 @@ class StagedRun:
         summed: list[Gradient] = [None] * num_copied
         homes = self.traces.homes
         devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
+        ways = [copy.bucket.types.rows for copy in self.copies for _ in copy.bucket.members]
         for number, of_slice in enumerate(gradients):
             for weight, position in self._positions(number).items():
                 with tf.device(devices[position]), tf.control_dependencies(ends[number, homes[weight]]):
-                    summed[position] = _plus(summed[position], counted_rows(of_slice[weight], kept[number]))
+                    gradient = counted_rows(of_slice[weight], kept[number], ways[position])
+                    summed[position] = _plus(summed[position], gradient, ways[position] or Rows.APART)
         return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
 
     def _staged(self, arrived: Sequence[tf.Tensor], trace: StagedTrace) -> StagedForward:
@@ -163,9 +165,9 @@ def _or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSl
     return tf.zeros_like(weight) if gradient is None else gradient
 
 
-def _plus(one: Gradient, another: Gradient) -> Gradient:
+def _plus(one: Gradient, another: Gradient, rows: Rows) -> Gradient:
     if one is None or another is None:
         return another if one is None else one
     if isinstance(one, tf.IndexedSlices) and isinstance(another, tf.IndexedSlices):
-        return joined_rows([one, another])
+        return together([one, another], rows)
     return dense(one) + dense(another)

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.weights.place_locate import locate, stored_dtype
+from multigpu.weights.rows import Rows
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
 NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
@@ -22,13 +23,13 @@ AT_ONCE = 8  # tensors that are concatenated, or split
 class Types(NamedTuple):
     """The types in which a tensor is stored, in which it travels, and in which its gradient travels back.
 
-    Where that gradient may be rows of it, it travels alone.
+    Where that gradient may be rows of it, it travels alone, and adds up in this way.
     """
 
     stored: tf.DType
     sent: tf.DType
     reduced: tf.DType
-    rows: bool = False
+    rows: Rows | None = None
 
 
 class Bucket(NamedTuple):

@@ -1,5 +1,6 @@
 """send and reduce: weights from their owner to every replica, and gradients back. The gradient of send is reduce."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from multigpu.weights.buckets import Bucket, open_bucket, pack
 from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.place_locate import memory, read
+from multigpu.weights.rows import Rows, together
 
 
 def send(
@@ -124,7 +126,9 @@ class _Fan(NamedTuple):
             return dict.fromkeys(self.bucket.members)
         stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
         if all(isinstance(gradient, tf.IndexedSlices) for gradient in stored):
-            return {self.bucket.members[0]: self.workers.rows(joined_rows(stored), self.bucket.owner, self.label)}
+            add_up = functools.partial(together, rows=self.bucket.types.rows or Rows.APART)
+            rows = self.workers.rows(add_up(stored), add_up, self.bucket.owner, self.label)
+            return {self.bucket.members[0]: rows}
         summed = tf.add_n([dense(x) for x in (self._whole(stored) if self.in_pieces else stored)])
         summed = self.workers.gradient(summed, self.bucket.owner, self.label)
         total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
@@ -134,12 +138,3 @@ class _Fan(NamedTuple):
         """The sum that comes in pieces, and the gradient of the owner's own replica, if it has one."""
         others = len(receivers(self.bucket, self.devices))
         return [join(gradients[:others], self.bucket.shape), *gradients[others:]]
-
-
-def joined_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """The gradient of a table: the rows of all replicas, in the order of the batch."""
-    return tf.IndexedSlices(
-        tf.concat([part.values for part in parts], axis=0),
-        tf.concat([part.indices for part in parts], axis=0),
-        parts[0].dense_shape,
-    )

@@ -1,0 +1,136 @@
+"""Which weights a trace takes rows of, and by which ids: as its ops say, before there is a gradient."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from tensorflow.types.experimental import ConcreteFunction
+
+from multigpu.weights.rows import Rows, one_way
+
+PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows where that of their result is
+SAME_IDS = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "EnsureShape")  # as their input
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # whose first input decides
+SHIFTS = ("AddV2", "Sub")  # Keras counts from the end what is below 0: by such an op, of which it then selects
+
+_Ids = Rows | None  # None of what depends on no row
+
+
+def ways_of_lookup(function: ConcreteFunction, known: Collection[int], weights: Sequence[int]) -> dict[int, Rows]:
+    """For the inputs whose gradient may be rows, how they are looked up, in the function or in one that it calls.
+
+    Args:
+        function: whose inputs are looked at.
+        known: numbers of its inputs that depend on no row of the batch.
+        weights: numbers of the inputs that are asked for.
+    """
+    library = {each.signature.name: each for each in function.graph.as_graph_def().library.function}
+    num_inputs = len(function.function_def.signature.input_arg)
+    ids = [None if number in known else Rows.APART for number in range(num_inputs)]
+    body = _Body(function.function_def, ids, library)
+    ways = {number: set(body.lookups(body.inputs[number])) for number in weights}
+    return {number: one_way(found) for number, found in ways.items() if found}
+
+
+class _Body:
+    """What a function does with its inputs."""
+
+    def __init__(self, definition: Any, of_inputs: Sequence[_Ids], library: Mapping[str, Any]) -> None:
+        self.inputs = [argument.name for argument in definition.signature.input_arg]
+        self._outputs = [definition.ret[output.name] for output in definition.signature.output_arg]
+        self._library = library
+        self._nodes = {node.name: node for node in definition.node_def}
+        self._ids: dict[str, _Ids] = dict(zip(self.inputs, of_inputs, strict=True))
+        self._called: dict[tuple[str, str], _Body] = {}
+        self._readers: dict[str, list[tuple[Any, int]]] = {}
+        for node in definition.node_def:
+            for position, source in enumerate(node.input):
+                self._readers.setdefault(source.partition(":")[0], []).append((node, position))
+
+    def lookups(self, name: str) -> Iterator[Rows]:
+        """How rows are taken of a tensor, of a copy of it, or of what it is in a function that it is given to."""
+        for node, position in self._readers.get(name, []):
+            if position == 0 and _takes_rows(node):
+                yield Rows.BY_ID if _sums_rows(node) else self._ids_of(node.input[1]) or Rows.BY_PLACE
+            elif node.op.startswith(PASSED_ON):
+                yield from self.lookups(node.name)
+            for inner in self._functions_of(node):
+                place = position - (node.op in BRANCHES)
+                if 0 <= place < len(inner.inputs):
+                    yield from inner.lookups(inner.inputs[place])
+
+    def output(self, number: int) -> _Ids:
+        """How an output depends on rows."""
+        return self._ids_of(self._outputs[number])
+
+    def _ids_of(self, source: str) -> _Ids:
+        """How a tensor depends on rows. Walks back without recursion: ids may come from a deep network."""
+        pending = [source]
+        while pending:
+            last = pending[-1]
+            name = last.partition(":")[0]
+            known = name if name in self.inputs else last
+            missing = [] if known in self._ids else [x for x in self._asked(self._nodes[name]) if not self._is_known(x)]
+            if known not in self._ids and not missing:
+                self._ids[last] = self._found(self._nodes[name], last)
+            pending = [*pending, *missing] if missing else pending[:-1]
+        return self._ids[source if source in self._ids else source.partition(":")[0]]
+
+    def _is_known(self, source: str) -> bool:
+        return source in self._ids or source.partition(":")[0] in self.inputs
+
+    def _asked(self, node: Any) -> list[str]:
+        """The inputs of an op on which the values of its results depend."""
+        if node.op == "StridedSlice" and self._is_length_of_row(node):
+            return []
+        return [source for source in node.input if not source.startswith("^")]
+
+    def _is_length_of_row(self, node: Any) -> bool:
+        """Whether this is an element of a shape, other than the first, which is the number of rows."""
+        shape, begin = (self._nodes.get(source.partition(":")[0]) for source in node.input[:2])
+        if shape is None or shape.op != "Shape" or begin is None or begin.op != "Const":
+            return False
+        first = begin.attr["value"].tensor
+        return (first.int_val[0] if first.int_val else int.from_bytes(first.tensor_content[:4], "little")) != 0
+
+    def _found(self, node: Any, source: str) -> _Ids:
+        """How a result of an op depends on rows, whose inputs are known."""
+        given = [self._ids.get(x, self._ids.get(x.partition(":")[0])) for x in self._asked(node)]
+        if "Random" in node.op or node.op == "Multinomial":
+            return Rows.APART  # drawn by each replica for itself
+        if all(each is None for each in given):
+            return None
+        if node.op.startswith("Unique"):
+            return Rows.BY_ID if source.split(":")[1:2] == ["y"] else Rows.APART
+        if node.op in SAME_IDS:
+            return given[0]
+        if (node.op in SHIFTS and set(given) == {None, Rows.BY_ID}) or (
+            node.op == "SelectV2" and {*given[1:]} == {Rows.BY_ID}
+        ):
+            return Rows.BY_ID
+        if _takes_rows(node) and given[1] is not None:  # such as the ids again, of the different ones
+            return given[1]
+        if node.op.endswith("PartitionedCall"):
+            inner = next(self._functions_of(node))
+            return inner.output(int(source.rpartition(":")[-1]))
+        return Rows.APART if set(given) <= {None, Rows.APART} else Rows.UNCLEAR
+
+    def _functions_of(self, node: Any) -> Iterator["_Body"]:
+        """The functions that an op calls."""
+        for value in node.attr.values():
+            for name in (each.name for each in (value.func, *value.list.func) if each.name in self._library):
+                if (node.name, name) not in self._called:
+                    definition = self._library[name]
+                    data = self._asked(node)[node.op in BRANCHES :]
+                    ids = [*map(self._ids_of, data), *[None] * len(definition.signature.input_arg)]
+                    ids = ids[: len(definition.signature.input_arg)]
+                    self._called[node.name, name] = _Body(definition, ids, self._library)
+                yield self._called[node.name, name]
+
+
+def _takes_rows(node: Any) -> bool:
+    return "Gather" in node.op or _sums_rows(node)
+
+
+def _sums_rows(node: Any) -> bool:
+    """Whether the op adds rows up, in such a way that its gradient has each of them once."""
+    return node.op.startswith("SparseSegment") and node.attr["sparse_gradient"].b

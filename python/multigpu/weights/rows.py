@@ -1,0 +1,62 @@
+"""Gradients that are rows of a weight: which of them one device would have apart, and which it would have summed.
+
+An optimizer that squares or clips rows makes a difference of it. Replicas look rows up by the ids of their slices, and
+one device by those of the batch: by `tf.unique` of them, each once, and by ids that depend on no row, once as well.
+"""
+
+import enum
+from collections.abc import Collection, Sequence
+
+import tensorflow as tf
+
+
+class Rows(enum.Enum):
+    """How ids by which rows of a weight are looked up depend on the rows of the batch, and so how gradients add up."""
+
+    APART = "ids of the batch's rows"  # one after the other: all rows stay apart
+    BY_ID = "ids that `tf.unique` gives"  # rows of one id are summed
+    BY_PLACE = "ids that depend on no row"  # the same in all slices: the first rows are summed, the second ones, ...
+    UNCLEAR = "what is computed from ids that `tf.unique` gives"
+
+
+def one_way(ways: Collection[Rows]) -> Rows:
+    """The way in which a weight is looked up that is looked up in some ways."""
+    return next(iter(ways)) if len(ways) == 1 else Rows.UNCLEAR
+
+
+def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
+    """The rows that one device would have, from those of slices of its batch, in their order.
+
+    Raises:
+        ValueError: it is not known which rows one device would have summed.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if rows is Rows.BY_PLACE:
+        return _by_place(parts)
+    if rows is Rows.UNCLEAR:
+        raise ValueError(
+            "Expected rows of a weight to be looked up in one way: by ids of the batch's rows, by what `tf.unique` "
+            "makes of those, or by ids that depend on no row. Received: a weight with rows of shape "
+            f"{tuple(parts[0].values.shape[1:])} that is looked up in several of these ways, or by numbers that are "
+            "computed from those of `tf.unique`. Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient "
+            "is not rows."
+        )
+    values = tf.concat([part.values for part in parts], axis=0)
+    ids = tf.concat([part.indices for part in parts], axis=0)
+    if rows is Rows.BY_ID:
+        ids, of_each = tf.unique(ids)
+        values = tf.math.unsorted_segment_sum(values, of_each, tf.size(ids))
+    return tf.IndexedSlices(values, ids, parts[0].dense_shape)
+
+
+def _by_place(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """Rows in the same places are of the same id; a slice of narrower rows has fewer, such as positions in them."""
+    longest = tf.reduce_max(tf.stack([tf.shape(part.indices)[0] for part in parts]))
+    filled = [tf.nest.map_structure(lambda x: _filled(x, longest), (part.values, part.indices)) for part in parts]
+    values, ids = zip(*filled, strict=True)
+    return tf.IndexedSlices(tf.add_n(values), tf.reduce_max(tf.stack(ids), axis=0), parts[0].dense_shape)
+
+
+def _filled(x: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    return tf.pad(x, [[0, size - tf.shape(x)[0]], *[[0, 0]] * (x.shape.rank - 1)])
