@@ -100,9 +100,11 @@ def results(module: str, function: str, *arguments: Any, **options: Any) -> list
 
 def _work(module: str, function: str, arguments: Sequence[Any], devices: int, path: str) -> None:
     import importlib
+    import warnings
 
     import multigpu
 
+    warnings.filterwarnings("ignore", "Expected statistics of the global batch")  # as `pyproject.toml` has it
     if devices > 1:
         multigpu.simulate_gpus(devices)
     call: Callable[..., Any] = getattr(importlib.import_module(module), function)

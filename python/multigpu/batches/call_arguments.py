@@ -92,7 +92,7 @@ def open_types(tensors: Sequence[tf.Tensor]) -> list[tf.TypeSpec]:
 
 
 def _with_rows(spec: tf.TypeSpec, rows: int | None) -> tf.TypeSpec:
-    shape = tf.TensorShape([rows, *spec.shape[1:]])
+    shape = tf.TensorShape([rows]).concatenate(spec.shape[1:])  # of unknown rank where that of a batch is
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
     return type(spec)(shape, spec.dtype)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+MERGED = "merge_slices"  # the name of the op, which TensorFlow puts into its errors
+
 
 class RowRange(NamedTuple):
     """The rows of one replica. A replica without rows works on a copy of row 0, which is dropped again."""
@@ -58,7 +60,7 @@ def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
     """The batch whose slices these are, rows in their old order."""
     if isinstance(slices[0], tf.SparseTensor):
         return _merge_sparse(slices)
-    return tf.concat(list(slices), axis=0)
+    return tf.concat(list(slices), axis=0, name=MERGED)
 
 
 def _merge_sparse(slices: Sequence[tf.SparseTensor]) -> tf.SparseTensor:
@@ -93,7 +95,7 @@ def take_rows(x: tf.Tensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf
     taken = x[begin : begin + size]
     if isinstance(x, tf.RaggedTensor):
         return taken
-    taken.set_shape([None, *x.shape[1:]])
+    taken.set_shape(tf.TensorShape([None]).concatenate(x.shape[1:]))
     return taken
 
 

@@ -20,6 +20,7 @@ from multigpu.parallel.trial_trace import check_by_trace
 from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.replicas.outputs import Constant
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import memory
@@ -57,8 +58,10 @@ class DataParallelCall:
         if run_eagerly or tf.config.functions_run_eagerly():
             return self._spread(CallArguments(args, kwargs), eager=True)
         with self.layer_named():
-            outputs, riders, losses = self._as_function(args, kwargs, _riders((args, kwargs)), self._fingerprint())
-        return Merged(_with_riders(outputs, riders), losses, self.types)
+            ranks = [_rank(x) for x in keras.tree.flatten((args, kwargs))]  # TensorFlow would take any for unknown
+            key = (*ranks, *self._fingerprint())
+            outputs, riders, losses = self._as_function(args, kwargs, _riders((args, kwargs)), key)
+        return Merged(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses, self.types)
 
     @contextlib.contextmanager
     def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
@@ -70,12 +73,12 @@ class DataParallelCall:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 
-    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], riders: list, fingerprint: tuple) -> tuple:
+    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], riders: list, key: tuple) -> tuple:
         """A call from outside of any function, traced as one, so that its replicas run at the same time."""
-        del fingerprint  # part of the key under which TensorFlow keeps the trace
+        del key  # part of that under which TensorFlow keeps the trace
         args, kwargs = _with_riders((args, kwargs), riders)
         merged = self._spread(CallArguments(args, kwargs), eager=False)
-        return merged.outputs, _riders(merged.outputs), merged.losses
+        return keras.tree.map_structure(Constant.of, merged.outputs), _riders(merged.outputs), merged.losses
 
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
@@ -127,6 +130,10 @@ class DataParallelCall:
 def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
     """What attributes of its tensors say, which is lost on the way into or out of a function: logits and masks."""
     return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
+
+
+def _rank(x: Any) -> int | None:
+    return tf.TensorShape(getattr(x, "shape", ())).rank
 
 
 def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:

@@ -1,6 +1,7 @@
 """Where a model leaves the rows of its batch: the layer to name, once slices of a batch could not be run or merged."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -8,8 +9,10 @@ import keras
 import tensorflow as tf
 
 from multigpu.batches.call_arguments import CallArguments
+from multigpu.batches.split_merge import MERGED
 from multigpu.private_api.layers import sublayers
 from multigpu.private_api.replaced import replaced
+from multigpu.replicas.outputs import is_constant
 from multigpu.replicas.row_mixing import WholeBatchError
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
@@ -19,6 +22,13 @@ def name_layer(
     error: Exception, template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int
 ) -> None:
     """Raises a better error for a call that failed because of a layer that needs its batch in one piece, if it did."""
+    if MERGED in str(error):
+        shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
+        raise WholeBatchError(
+            "Expected outputs that have one shape in all slices but for their rows, so that they can be merged. "
+            f"Received: slices of shapes {' and '.join(shapes)}: each is as long as its own longest row. Give all rows "
+            "one length, as `x.to_tensor(shape=(None, 20))` and `output_sequence_length=20` do; or return ragged rows."
+        ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
         raise WholeBatchError(
@@ -45,7 +55,7 @@ def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, nu
     if whole.changes_rows:
         return whole.first
     part = _Trace(template, batch, max(rows // num_slices, 1))
-    return None if part.ends else part.failed
+    return None if part.ends else whole.first or part.first or part.failed  # which may be where it shows, not begins
 
 
 class _Trace:
@@ -72,8 +82,12 @@ class _Trace:
         args, kwargs = batch.rebuild(tensors)
         with keras.StatelessScope(collect_losses=True):
             outputs = template(*args, **kwargs)
-        sizes = [_size(x) for x in keras.tree.flatten(outputs)]
-        self.changes_rows = any(size is None or size % self._rows for size in sizes)
+        sizes = [_size(x) for x in keras.tree.flatten(outputs) if not is_constant(x)]
+        self.changes_rows = any(map(self._is_other, sizes))
+
+    def _is_other(self, size: int | None) -> bool:
+        """Whether so many rows are neither those of the batch nor a multiple of them."""
+        return size is None or size % self._rows != 0
 
     @contextlib.contextmanager
     def _watching(self, template: keras.Layer) -> Iterator[None]:
@@ -91,8 +105,9 @@ class _Trace:
             except Exception:
                 self.failed = self.failed or f"layer {part.name!r}, which fails with {self._rows} rows"
                 raise
-            given = [x.shape for x in keras.tree.flatten((args, kwargs)) if tf.is_tensor(x) and _size(x) == self._rows]
-            changed = [x.shape for x in keras.tree.flatten(outputs) if tf.is_tensor(x) and _size(x) != self._rows]
+            taken, made = (list(filter(tf.is_tensor, keras.tree.flatten(each))) for each in ((args, kwargs), outputs))
+            given = [x.shape for x in taken if not self._is_other(_size(x))]
+            changed = [x.shape for x in made if self._is_other(_size(x))]
             if given and changed and self.first is None:
                 self.first = (
                     f"layer {part.name!r}, whose output has shape {tuple(changed[0])} "

@@ -1,14 +1,20 @@
 """The layout of what a replica gives: flat tensors, and what each of them is. The same for every replica."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from multigpu.arguments import shown
 from multigpu.batches.call_arguments import flatten_composites, restore_composites
 from multigpu.batches.riders import Riders
 from multigpu.weights.gradient_structure import GradientStructure
+
+CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # outputs that one device gives as they are
+WITH_ROWS = object()  # in the place of an output that is merged
 
 
 class Result(NamedTuple):
@@ -19,6 +25,37 @@ class Result(NamedTuple):
     updates: list[tf.Tensor]
 
 
+@dataclass(frozen=True)
+class Constant:
+    """An output that is no tensor, on its way out of a function, which would make one of it."""
+
+    value: Any
+
+    @classmethod
+    def of(cls, output: Any) -> Any:
+        """A constant for what is one; any other output itself."""
+        return cls(output) if is_constant(output) else output
+
+    @staticmethod
+    def opened(output: Any) -> Any:
+        """The inverse."""
+        return output.value if isinstance(output, Constant) else output
+
+    def __tf_flatten__(self) -> tuple[tuple, tuple]:
+        """What of it belongs to the structure of a function's results, and its tensors, of which it has none."""
+        return (self.value,), ()
+
+    @classmethod
+    def __tf_unflatten__(cls, of_structure: tuple, _: tuple) -> "Constant":
+        """The inverse."""
+        return cls(*of_structure)
+
+
+def is_constant(output: Any) -> bool:
+    """Whether an output is the same for all rows: None; in a trace, whatever is no tensor, and is known before any."""
+    return output is None or (isinstance(output, CONSTANTS) and not tf.executing_eagerly())
+
+
 class OutputLayout:
     """How outputs, their masks and logits, and losses of the template lie in the flat list that a function can give."""
 
@@ -27,7 +64,8 @@ class OutputLayout:
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
             _check_batch_axis(path, output, rows)
-        leaves = [output for _, output in flat]
+        self._flat = [output if is_constant(output) else WITH_ROWS for _, output in flat]
+        leaves = [output for _, output in flat if not is_constant(output)]
         self._structure, self._riders = keras.tree.map_structure(lambda _: 0, outputs), Riders(leaves)
         self.with_rows, self._num_inner = [*leaves, *self._riders.of(leaves), *inner], len(inner)
         self.num_losses = num_losses
@@ -57,10 +95,11 @@ class OutputLayout:
         return watched
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
-        """Merged tensors in the structure of the template's outputs, logits and masks attached."""
+        """Merged tensors in the structure of the template's outputs, with its constants; logits and masks attached."""
         end = len(with_rows) - self._num_inner
         num_outputs = end - len(self._riders)
-        flat = self._riders.attached(with_rows[:num_outputs], with_rows[num_outputs:end])
+        in_order = iter(self._riders.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
+        flat = [next(in_order) if output is WITH_ROWS else output for output in self._flat]
         return keras.tree.pack_sequence_as(self._structure, flat)
 
     def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
@@ -70,11 +109,19 @@ class OutputLayout:
 
 def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
     """Refuses what cannot be merged. A trace leaves the number of rows open; run eagerly, rows can only be compared."""
+    if is_constant(output):
+        return
     if tf.is_tensor(output) and output.shape.rank != 0:
         open_axis = output.shape[0] is None
         if open_axis or (tf.executing_eagerly() and output.shape[0] % max(int(rows), 1) == 0):
             return
     name = ".".join(str(part) for part in path) or "0"
+    if isinstance(output, CONSTANTS):
+        raise ValueError(
+            "Expected outputs with rows, or None, of a model that runs op by op, where a number may be one of a slice. "
+            f"Received: output {name!r}, which is {shown(output)}. Compile without `run_eagerly`, which shows what is "
+            "the same for all rows; or return it from another method."
+        )
     raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))
 
 
