@@ -24,7 +24,8 @@ multigpu.simulate_gpus(8)
 keras.config.set_floatx("float64")
 keras.utils.set_random_seed(0)
 def small(weights, classes):
-    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(classes, activation="softmax")])
+    normalized = [keras.layers.BatchNormalization(), keras.layers.Dense(classes, activation="softmax")]
+    return keras.Sequential([keras.Input((4,)), *normalized])
 keras.applications.Xception = small
 x, y = np.random.default_rng(0).uniform(size=(512, 4)), np.eye(1000)[np.arange(512)]
 """,
@@ -34,7 +35,8 @@ simulate_gpus(8)
 keras$config$set_floatx("float64")
 keras$utils$set_random_seed(0L)
 application_xception <- function(weights, classes) {
-  keras_model_sequential(4, layers = list(keras$layers$Dense(as.integer(classes), activation = "softmax")))
+  top <- keras$layers$Dense(as.integer(classes), activation = "softmax")
+  keras_model_sequential(4, layers = list(keras$layers$BatchNormalization(), top))
 }
 x <- matrix(sin(1:2048), 512)
 y <- diag(1000)[1:512, ]
