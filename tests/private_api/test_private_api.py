@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 
 import multigpu
-from multigpu.private_api import datasets, functional, hooks, losses, runtime, serialization
+from multigpu.private_api import datasets, functional, hooks, losses, random_ops, runtime, serialization
 from multigpu.private_api import layers as of_layers
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.private_api.graphs import body_of, side_by_side
@@ -122,6 +122,35 @@ def test_an_optimizer_finds_slots_by_the_unique_id():
 def test_seeds_have_their_name():
     assert is_seed(keras.random.SeedGenerator(1).state)
     assert not is_seed(keras.Variable(1.0))
+
+
+def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():
+    asked = []
+
+    def stand_in(name, draw):
+        return lambda *args, **kwargs: [asked.append(name), draw(*args, **kwargs)][1]
+
+    with random_ops.draws_replaced(stand_in):
+        keras.random.dropout(np.ones((2, 3), "float32"), 0.5, seed=1)
+        keras.random.randint((2,), 0, 9, seed=1)
+        keras.random.truncated_normal((2,), seed=1)
+        keras.random.normal((2,), seed=1)
+        keras.random.categorical(np.zeros((2, 3), "float32"), 1, seed=1)
+        keras.random.beta((2,), 1.0, 1.0, seed=1)
+        keras.random.binomial((2,), 3.0, 0.5, seed=1)
+    keras.random.normal((2,), seed=1)
+    assert asked == [
+        *["stateless_random_uniform_v2", "stateless_random_uniform_int_v2", "stateless_truncated_normal_v2"],
+        *["stateless_random_normal_v2", "stateless_multinomial"],
+        *["stateless_random_gamma_v3", "stateless_random_gamma_v3", "stateless_random_binomial"],
+    ]
+
+
+def test_a_function_for_xla_is_known_while_it_is_traced():
+    found = []
+    for jit in (True, None):
+        tf.function(lambda: found.append(random_ops.within_xla()), jit_compile=jit, autograph=False)()
+    assert found == [True, False]
 
 
 @pytest.mark.quick

@@ -1,80 +1,146 @@
-"""Random layers draw other noise in each replica, the same on every run from the same seed."""
+"""Replicas draw the noise of one device: each slice that of its rows."""
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from keras import ops, random
 
 import multigpu
 from multigpu.replicas.scope import is_seed
 
-ONES = np.ones((8, 1000), "float32")
+LONG = np.random.default_rng(0).uniform(0.1, 1, (11, 5, 6)).astype("float32")
+PER_ROW = LONG[:, 0]
 
 
-class AddsNoise(keras.layers.Layer):
-    """Draws from Keras' global generator, which belongs to no model."""
-
-    def call(self, x):
-        return x + keras.random.normal(keras.ops.shape(x))
+def rows(x):
+    return ops.shape(x)[0]
 
 
-def dropout(seed=None):
-    return keras.Sequential([keras.Input((1000,)), keras.layers.Dropout(0.5, seed=seed)])
+DRAWS = {  # of rows (rows, 6) and of rows of an open length (rows, length, 6)
+    "uniform": lambda x, long, seed: random.uniform((rows(x), 8), seed=seed),
+    "uniform of an odd width": lambda x, long, seed: random.uniform((rows(x), 3), -1, 1, seed=seed),
+    "uniform, a number for each row": lambda x, long, seed: random.uniform((rows(x),), seed=seed),
+    "uniform, float16": lambda x, long, seed: random.uniform((rows(x), 7), dtype="float16", seed=seed),
+    "uniform, float64": lambda x, long, seed: random.uniform((rows(x), 3), dtype="float64", seed=seed),
+    "uniform, several for each row": lambda x, long, seed: ops.reshape(
+        random.uniform((rows(x) * 3, 5), seed=seed), (-1, 15)
+    ),
+    "uniform, of an open length": lambda x, long, seed: random.uniform(ops.shape(long), seed=seed),
+    "uniform, of rows times length": lambda x, long, seed: ops.reshape(
+        random.uniform(ops.shape(ops.reshape(long, (-1, 3))), seed=seed), ops.shape(long)
+    ),
+    "uniform, time first": lambda x, long, seed: ops.transpose(
+        random.uniform(ops.shape(ops.transpose(long, (1, 0, 2))), seed=seed), (1, 0, 2)
+    ),
+    "uniform, of lengths alone": lambda x, long, seed: random.uniform(ops.shape(long)[1:], seed=seed) + 0 * long,
+    "uniform, without rows": lambda x, long, seed: random.uniform((3, 6), seed=seed)[0] + 0 * x,
+    "uniform, seeded by a number": lambda x, long, seed: random.uniform(ops.shape(x), seed=3),
+    "uniform, from the seeds of all": lambda x, long, seed: random.uniform(ops.shape(x)),
+    "normal": lambda x, long, seed: random.normal((rows(x), 8), 1.0, 2.0, seed=seed),
+    "normal of an odd width": lambda x, long, seed: random.normal((rows(x), 5), seed=seed),
+    "normal, bfloat16": lambda x, long, seed: random.normal((rows(x), 5), dtype="bfloat16", seed=seed),
+    "truncated normal": lambda x, long, seed: random.truncated_normal((rows(x), 5), seed=seed),
+    "truncated normal, float64": lambda x, long, seed: random.truncated_normal(
+        (rows(x), 5), dtype="float64", seed=seed
+    ),
+    "whole numbers": lambda x, long, seed: random.randint((rows(x), 3), 0, 1000, seed=seed),
+    "whole numbers of 64 bits": lambda x, long, seed: random.randint((rows(x), 3), 0, 1000, dtype="int64", seed=seed),
+    "dropout": lambda x, long, seed: random.dropout(x, 0.5, seed=seed),
+    "dropout of whole columns": lambda x, long, seed: random.dropout(x, 0.5, noise_shape=(1, None), seed=seed),
+    "dropout of whole rows": lambda x, long, seed: random.dropout(x, 0.5, noise_shape=(None, 1), seed=seed),
+    "dropout in a branch": lambda x, long, seed: ops.cond(
+        ops.shape(long)[1] > 1, lambda: random.dropout(x, 0.5, seed=3), lambda: x
+    ),
+    "dropout in a loop": lambda x, long, seed: ops.fori_loop(
+        0, 2, lambda i, y: ops.reshape(random.dropout(y, 0.3, seed=3), ops.shape(y)), x
+    ),
+    "TensorFlow's": lambda x, long, seed: tf.random.stateless_uniform(tf.shape(x), seed=[1, 2]),
+}
+RARE = {  # which draw what the global batch does
+    "categories": lambda x, long, seed: random.categorical(ops.log(x), 3, seed=seed),
+    "gamma": lambda x, long, seed: random.gamma((rows(x), 6), x, seed=seed),
+    "gamma of one shape": lambda x, long, seed: random.gamma((rows(x), 3), 2.0, seed=seed),
+    "beta": lambda x, long, seed: random.beta((rows(x), 6), x, 2 * x, seed=seed),
+    "binomial": lambda x, long, seed: random.binomial((rows(x), 6), ops.ones_like(x) * 9, x, seed=seed),
+    "Poisson": lambda x, long, seed: tf.random.stateless_poisson(tf.shape(x), [1, 2], 9 * x, tf.float32),
+    "permuted columns": lambda x, long, seed: random.shuffle(x, axis=1, seed=seed),
+}
+THREEFRY = {  # which XLA alone has
+    "Threefry": lambda x, long, seed: tf.random.stateless_uniform(tf.shape(x), seed=[1, 2], alg="threefry")
+}
 
 
-def noise():
-    return keras.Sequential([keras.Input((1000,)), AddsNoise()])
+class Draws(keras.layers.Layer):
+    """All of some draws, one after the other, each from seeds of its own."""
+
+    def __init__(self, draws):
+        super().__init__()
+        self.draws = list(draws.values())
+        self.seeds = [random.SeedGenerator(number) for number in range(len(draws))]
+
+    def call(self, inputs):
+        drawn = [draw(*inputs, seed) for draw, seed in zip(self.draws, self.seeds, strict=True)]
+        return [ops.cast(noise, "float64") for noise in drawn]
 
 
-def drawn(build, gpus=4, calls=2):
-    """What the model gives for equal rows, call by call, from one seed on."""
-    keras.utils.clear_session()
+def build(draws):
+    keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(7)
-    model = multigpu.multi_gpu_model(build(), gpus=gpus)
-    return [np.asarray(model(ONES, training=True)) for _ in range(calls)]
+    inputs = [keras.Input((6,)), keras.Input((None, 6))]
+    return keras.Model(inputs, Draws(draws)(inputs))
 
 
-@pytest.mark.parametrize("build", [dropout, lambda: dropout(seed=3), noise])
-def test_every_replica_and_every_call_draws_other_noise(build):
-    first, second = drawn(build)
-    rows = np.concatenate([first, second])
-    assert len(np.unique(rows, axis=0)) == len(rows)
-    correlations = np.corrcoef(rows)[np.triu_indices(len(rows), 1)]
-    assert np.abs(correlations).max() < 0.15  # of 1000 independent numbers: below 4.7 standard deviations
+OPEN = [tf.TensorSpec((None, 6)), tf.TensorSpec((None, None, 6))]
 
 
-@pytest.mark.parametrize("build", [dropout, lambda: dropout(seed=3), noise])
-def test_the_same_seed_draws_the_same_noise_again(build):
-    np.testing.assert_array_equal(drawn(build), drawn(build))
+def drawn(draws, batches, call, gpus=None):
+    """What is drawn in calls with so many rows of such lengths, by the names of the draws; and the seeds after them."""
+    template = build(draws)
+    model = call(multigpu.multi_gpu_model(template, gpus=gpus) if gpus else template)
+    outputs = [model(PER_ROW[:rows], LONG[:rows, :length]) for rows, length in batches]
+    return outputs, [variable.numpy() for variable in template.non_trainable_variables]
 
 
-def spread_over_rows(_, x):
-    """Mean over columns of the variance over the rows of a batch: 0 if all replicas drew alike."""
-    return keras.ops.mean(keras.ops.var(x, axis=0))
+def assert_drawn_as_on_one_device(draws, batches, call, one_device):
+    (expected, expected_seeds), (outputs, seeds) = drawn(draws, batches, one_device), drawn(draws, batches, call, 4)
+    for batch, *noise in zip(batches, expected, outputs, strict=True):
+        differ = [name for name, *pair in zip(draws, *noise, strict=True) if not np.array_equal(*pair)]
+        assert not differ, batch
+    np.testing.assert_array_equal(seeds, expected_seeds)
 
 
-def test_replicas_differ_also_in_fit_and_where_steps_run_in_one_loop():
-    template = keras.Sequential([*dropout().layers, keras.layers.PReLU()])  # a weight that changes nothing here
-    template.build((None, 1000))
-    parallel = multigpu.multi_gpu_model(template, gpus=4)
-    parallel.compile(optimizer="sgd", loss=spread_over_rows, steps_per_execution=2)
-    loss = parallel.fit(ONES, ONES, batch_size=4, verbose=0).history["loss"][0]
-    assert loss == pytest.approx(0.75, abs=0.1)  # four independent rows of 0 or 2: variance 1, times (4 - 1) / 4
+def op_by_op(model):
+    return lambda *x: model(list(x))
 
 
-def test_the_templates_generator_advances_once_per_call_as_on_one_device():
-    one, template = dropout(seed=3), dropout(seed=3)
-    parallel = multigpu.multi_gpu_model(template, gpus=4)
-    for _ in range(3):
-        one(ONES, training=True)
-        parallel(ONES, training=True)
-    states = [model.layers[0].seed_generator.state.numpy() for model in (one, template)]
-    np.testing.assert_array_equal(states[1], states[0])
+def traced(model):
+    return tf.function(lambda *x: model(list(x)), input_signature=OPEN, autograph=False)
+
+
+def compiled(model):
+    model.compile(jit_compile=True)
+    jit = None if hasattr(model, "plan") else True  # of what runs on several devices, each replica is compiled
+    return tf.function(lambda *x: model(list(x)), input_signature=OPEN, autograph=False, jit_compile=jit)
+
+
+def test_each_draw_is_that_of_one_device_and_seeds_advance_alike():
+    uneven, fewer_than_devices, one_row, shorter = (11, 5), (3, 5), (1, 5), (8, 4)
+    batches = [uneven, fewer_than_devices, one_row, shorter]
+    assert_drawn_as_on_one_device(DRAWS | RARE, batches, call=traced, one_device=op_by_op)
+
+
+def test_what_xla_compiles_draws_as_one_device_does_with_xla():
+    kinds = ["uniform", "uniform of an odd width", "uniform, of rows times length", "normal of an odd width"]
+    draws = {name: DRAWS[name] for name in [*kinds, "truncated normal", "whole numbers", "dropout of whole columns"]}
+    assert_drawn_as_on_one_device(draws | THREEFRY, [(11, 5)], call=compiled, one_device=compiled)
 
 
 @pytest.mark.quick
 def test_without_training_nothing_is_dropped():
-    parallel = multigpu.multi_gpu_model(dropout(), gpus=4)
-    np.testing.assert_array_equal(parallel.predict(ONES, verbose=0), ONES)
+    dropout = keras.Sequential([keras.Input((6,)), keras.layers.Dropout(0.5)])
+    parallel = multigpu.multi_gpu_model(dropout, gpus=4)
+    np.testing.assert_array_equal(parallel.predict(PER_ROW, verbose=0), PER_ROW)
 
 
 def test_seeds_are_recognised_by_the_name_that_keras_gives_them():

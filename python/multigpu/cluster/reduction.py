@@ -26,12 +26,14 @@ class Step(NamedTuple):
         counts: (), int32, 1 if this worker's rows count.
         rows: (), float32, rows of the global batch, or None where nobody has counted them yet.
         rows_here: (), float32, those of this worker.
+        rows_before: (), float32, those of the workers before this one.
     """
 
     joint: bool
     counts: tf.Tensor | int = 1
     rows: tf.Tensor | None = None
     rows_here: tf.Tensor | None = None
+    rows_before: tf.Tensor | None = None
 
 
 class Workers(OneWorker):
@@ -61,8 +63,8 @@ class Workers(OneWorker):
         self._cluster = cluster
         self._model = model
         self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
-        self._rows_of_step = step.rows
-        self._totals: dict[tf.Graph | None, tf.Tensor] = {}
+        self._of_step = step
+        self._counts: dict[tf.Graph | None, tf.Tensor] = {}  # rows of each worker, once they are known
         if step.joint:
             self.total_rows()  # here, once, rather than in each replica
 
@@ -157,16 +159,26 @@ class Workers(OneWorker):
 
         return gathered(x[: tf.shape(x)[0] * self.counted])
 
+    def rows_around(self, here: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """How many rows of the global batch come before those of this worker, and how many there are, () int32."""
+        before = self._of_step.rows_before
+        if before is None:
+            before = tf.reduce_sum(self._all_counts()[: self._cluster.number])
+        return tf.cast(before, here.dtype), tf.cast(self.total_rows(), here.dtype)
+
     def total_rows(self) -> tf.Tensor:
-        """Rows of the global batch, a scalar float32. Asked for once in each function that is traced."""
-        if self._rows_of_step is not None:
-            return self._rows_of_step
+        """Rows of the global batch, a scalar float32."""
+        return tf.reduce_sum(self._all_counts()) if self._of_step.rows is None else self._of_step.rows
+
+    def _all_counts(self) -> tf.Tensor:
+        """Rows of each worker, float32. Asked for once in each function that is traced."""
         graphs = list(_graphs_around())
-        known = next((self._totals[graph] for graph in graphs if graph in self._totals), None)
+        known = next((self._counts[graph] for graph in graphs if graph in self._counts), None)
         if known is None:
             with tf.device("CPU:0"):
-                known = barrier_sum(self._rows, lambda rows: self._sum(rows, "CPU:0", "rows of the batch"))
-                self._totals[graphs[0]] = known
+                own = tf.one_hot(self._cluster.number, self._cluster.size) * self._rows
+                known = barrier_sum(own, lambda counts: self._sum(counts, "CPU:0", "rows of the batch"))
+                self._counts[graphs[0]] = known
         return known
 
     def _weighed(self, x: tf.Tensor) -> tf.Tensor:

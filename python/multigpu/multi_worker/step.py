@@ -42,10 +42,14 @@ class StepConsensus:
         """Sums over the workers: rows of this step, who has another step, who requests to stop."""
         with tf.device("CPU:0"):
             rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
+            number, size = self._cluster.number, self._cluster.size
             own = tf.stack([rows, tf.cast(part.more, tf.float32), self._stop])
-            agreed = barrier_sum(own, lambda x: self.sum(x, label))
+            summed = barrier_sum(
+                tf.concat([own, rows * tf.one_hot(number, size)], axis=0), lambda x: self.sum(x, label)
+            )
+            agreed, each = tf.split(summed, [3, size])
             self._agreed.assign(agreed)
-            return Step(True, part.counts, agreed[0], rows)
+            return Step(True, part.counts, agreed[0], rows, tf.reduce_sum(each[:number]))
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """The sum of a few numbers over the workers."""

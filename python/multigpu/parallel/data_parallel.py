@@ -11,6 +11,7 @@ from multigpu.batches.split_merge import RowRange, count_rows, merge, share_rows
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.plan import Plan
 from multigpu.replicas.outputs import Result
+from multigpu.replicas.position import Position
 from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.replica_run import ReplicaRun
 from multigpu.replicas.run import run_replica
@@ -67,6 +68,8 @@ class Slices(NamedTuple):
 
     tensors: list[tuple[tf.Tensor, ...]]
     rows: list[RowRange]
+    before: tf.Tensor  # (), rows of the global batch that other workers have before this one
+    total: tf.Tensor  # (), rows of the global batch
 
     @property
     def kept(self) -> list[tf.Tensor]:
@@ -90,9 +93,10 @@ class _Steps:
     def split(self) -> Slices:
         """The batch in slices."""
         with tf.device("CPU:0"):
-            rows = share_rows(count_rows(self.batch.tensors), len(self.plan.replicas))
+            here = count_rows(self.batch.tensors)
+            rows = share_rows(here, len(self.plan.replicas))
             slices = [self.sent_ahead.get(id(x)) or split(x, rows) for x in self.batch.tensors]
-            return Slices(list(zip(*slices, strict=True)), rows)
+            return Slices(list(zip(*slices, strict=True)), rows, *self.workers.in_forward_pass.rows_around(here))
 
     def make_replica(self) -> Replica:
         """What runs on each slice."""
@@ -134,7 +138,7 @@ class _Steps:
         return [function] * num_devices
 
     def _send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
-        """What each replica takes besides weights: values of the state, its slice, its rows, its number."""
+        """What each replica takes besides weights: values of the state, its slice, and where that is."""
         buckets = buckets_of(self.parts.state)
         buffers = send_once(self.parts.state, buckets)
         inputs = []
@@ -147,7 +151,10 @@ class _Steps:
     def _of_slice(self, slices: Slices, number: int) -> list[tf.Tensor]:
         """What a replica takes besides weights and state."""
         replica = tf.constant(self.workers.first_replica + number)
-        return [*flatten_composites(slices.tensors[number]), slices.kept[number], replica]
+        with tf.device("CPU:0"):
+            first = slices.before + slices.rows[number].begin
+        position = Position(slices.kept[number], replica, first, slices.total)
+        return [*flatten_composites(slices.tensors[number]), *position]
 
     def run_in_stages(self, replica: Replica, slices: Slices) -> list[Result]:
         """What the replica gives on the devices of each group, part by part."""

@@ -135,7 +135,7 @@ class _GlobalBatchScope(ReplicaScope):
     """Variables as they are; what the template assigns is kept aside. Gradients come from all workers."""
 
     def __init__(self, workers: OneWorker) -> None:
-        super().__init__([], [], tf.constant(0))
+        super().__init__([], [])
         self._workers = workers
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:

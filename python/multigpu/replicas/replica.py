@@ -15,8 +15,10 @@ from multigpu.devices.plan import Plan
 from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.replicas.host_numbers import seeds_on_host
 from multigpu.replicas.layer_calls import LayerCalls
+from multigpu.replicas.noise import SliceNoise
 from multigpu.replicas.outputs import OutputLayout
 from multigpu.replicas.parts import Parts, scopes_noted
+from multigpu.replicas.position import NUM_SCALARS, Position
 from multigpu.replicas.row_mixing import check_rows_apart
 from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
 from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
@@ -88,9 +90,13 @@ class Replica:
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """What it takes: values of the variables, dense components of a slice, and two scalars."""
+        """What it takes: values of the variables, dense components of a slice, and where that is."""
         variables = [tf.TensorSpec(v.shape, stored_dtype(v)) for v in self._variables]
-        return [*variables, *flatten_composites(open_types(self._batch.tensors)), *[tf.TensorSpec([], tf.int32)] * 2]
+        return [
+            *variables,
+            *flatten_composites(open_types(self._batch.tensors)),
+            *[tf.TensorSpec([], tf.int32)] * NUM_SCALARS,
+        ]
 
     def trace(self, run: Function | None = None) -> tf.types.experimental.ConcreteFunction:
         """This replica as one concrete function, whose ops have no device yet: they run where it is called.
@@ -121,8 +127,7 @@ class Replica:
         """Runs the template on a slice.
 
         Args:
-            inputs: values of the variables, dense components of the slice, then two scalars: the rows that count
-                (0 for a replica that stands by) and the number of the replica.
+            inputs: values of the variables, dense components of the slice, then the scalars of its `Position`.
 
         Returns:
             Dense components of outputs, masks and tensors of inner layers, without rows that do not count; added
@@ -133,7 +138,7 @@ class Replica:
             call = compiled(call, inputs)
         results = call(*inputs)
         with_rows, losses, values = self.layout.open(results)
-        kept = inputs[-2]
+        kept = Position.at_end_of(inputs).kept
         with_rows = [drop_standby(x, kept) for x in with_rows]
         self.updates = Updates(self._assigned)
         pack = seeds_on_host(self.updates.pack)
@@ -141,10 +146,11 @@ class Replica:
         return [*flatten_composites(with_rows), *losses, *packed]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        self.noted = Parts(self._plan.parts, self._devices(inputs[-1]))
-        sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -2]
+        position = Position.at_end_of(inputs)
+        self.noted = Parts(self._plan.parts, self._devices(position.replica))
+        sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -NUM_SCALARS]
         slices = restore_composites(self._batch.tensors, list(components))
-        run = functools.partial(self._noted, sent=sent, kept=inputs[-2], replica=inputs[-1])
+        run = functools.partial(self._noted, sent=sent, position=position)
         outputs, scope, calls = run(slices)
         if not self._alone:
             self._parts.statistics.note(calls)
@@ -166,18 +172,19 @@ class Replica:
         )
 
     def _noted(
-        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], kept: tf.Tensor, replica: tf.Tensor
+        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
     ) -> tuple[Any, ReplicaScope, LayerCalls]:
         """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
         args, kwargs = self._batch.rebuild(slices)
-        scope = ReplicaScope(self._variables, sent, replica)
+        scope = ReplicaScope(self._variables, sent)
         scope.calls = calls = LayerCalls(self._parts.template)
         statistics, tables = self._parts.statistics, self._parts.tables
         over = self.noted.over_slices if self._plan.groups else self._workers.over_replicas
-        shared = statistics.seen_by_layers(tf.minimum(kept, self._workers.counted), over, replica)
+        shared = statistics.seen_by_layers(tf.minimum(position.kept, self._workers.counted), over, position.replica)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
+        noise = SliceNoise(slices, position)
         looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
-        with scope, inside_replica(), in_parts, shared, looked_up, noted, disable_remat():
+        with scope, inside_replica(), in_parts, shared, looked_up, noted, noise.drawn(), disable_remat():
             return self._parts.template(*args, **kwargs), scope, calls
 
     def _left_over(

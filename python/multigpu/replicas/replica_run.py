@@ -12,6 +12,7 @@ from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.gradients import dense
 from multigpu.private_api.graphs import side_by_side
+from multigpu.replicas.position import Position
 from multigpu.replicas.replica import Function, Replica
 from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable, untaped
 from multigpu.weights.buckets import Bucket, pack, unpack
@@ -25,8 +26,7 @@ class ReplicaRun:
 
     Attributes:
         replica: what is run.
-        function: itself or its trace, a function of weights and `inputs`, the last but one of which is the rows that
-            count.
+        function: itself or its trace, a function of weights and other inputs.
         buckets: how the weights are packed.
         device: name of the device.
         num_replicas: how many of them share this worker's batch.
@@ -75,7 +75,7 @@ class ReplicaRun:
 
     def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
-        kept = made.sources[-2]
+        kept = Position.at_end_of(made.sources).kept
         with side_by_side():
             gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)

@@ -1,4 +1,4 @@
-"""The template's variables as one replica sees them: the values sent to it, its own noise, updates kept aside."""
+"""The template's variables as one replica sees them: the values sent to it, updates kept aside."""
 
 import contextlib
 import contextvars
@@ -13,8 +13,6 @@ from multigpu.private_api.variables import is_seed
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import read, stored_dtype
-
-SEED_STRIDE = 0x9E3779B1  # far from any seed that people type, so that no replica's noise equals another layer's
 
 _in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica", default=False)
 
@@ -42,11 +40,10 @@ class ReplicaScope(keras.StatelessScope):
         calls: is told which losses are added, and what is assigned.
     """
 
-    def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], replica: tf.Tensor):
+    def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]):
         super().__init__(collect_losses=True)
         self.updated: list[keras.Variable] = []
         self.calls: LayerCalls | None = None
-        self._replica = replica
         self._graph = tf.compat.v1.get_default_graph()
         self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
         self._before: dict[int, tf.Tensor] = {}
@@ -108,22 +105,10 @@ class ReplicaScope(keras.StatelessScope):
         self._reads.setdefault(id(variable), []).append((dtype, in_loop))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
-        """Sets the value with which the template starts; a generator of noise gets a seed of its own per replica."""
-        if is_seed(variable):
-            value += _offset(self._replica, value.dtype)
+        """Sets the value with which the template starts."""
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value
-
-
-def without_offset(seed: tf.Tensor, replica: int) -> tf.Tensor:
-    """The state of a generator of noise as the template has it, from that of a replica."""
-    return seed - _offset(tf.constant(replica), seed.dtype) if replica else seed
-
-
-def _offset(replica: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    offset = tf.cast(replica, dtype) * tf.cast(SEED_STRIDE, dtype)
-    return tf.stack([offset, tf.zeros_like(offset)])
 
 
 _one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original

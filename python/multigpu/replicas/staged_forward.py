@@ -9,6 +9,7 @@ from multigpu.cluster.exchanged_sum import added
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.groups import Group
 from multigpu.replicas.launch_order import LaunchOrder, last_of
+from multigpu.replicas.position import Position
 from multigpu.replicas.staged_trace import StagedTrace
 from multigpu.replicas.stages import Stage, names, sums_before
 from multigpu.replicas.tapes import Gradient
@@ -56,7 +57,7 @@ class StagedForward:
         self._homes = dict(zip(inputs, homes, strict=False))  # of variables
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
         self._ends: dict[tuple[int, int], list[tf.Tensor]] = {}  # what a slice gave last on a part
-        self._kept = [of_slice[-2] for of_slice in taken]
+        self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
         self._to_sources = to_sources
         self._run([stage for stage in trace.stages if not stage.backward])

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from multigpu.cluster.one_worker import OneWorker
 from multigpu.private_api.variables import is_seed
-from multigpu.replicas.scope import without_offset
 from multigpu.weights.buckets import Bucket, buckets_of, open_bucket, pack
 from multigpu.weights.place_locate import stored_dtype
 
@@ -87,10 +86,8 @@ def _is_averaged(variable: keras.Variable) -> bool:
 
 
 def _of_first(variable: keras.Variable, value: tf.Tensor, workers: OneWorker, owner: str, label: str) -> tf.Tensor:
-    """The value of the first replica of all workers. All workers know how noise goes on, with an offset of each."""
-    if is_seed(variable):
-        return without_offset(value, workers.first_replica)
-    return workers.of_chief(value, owner, label)
+    """The value of the first replica of all workers. How noise goes on, all of them know."""
+    return value if is_seed(variable) else workers.of_chief(value, owner, label)
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -1,0 +1,145 @@
+"""Noise of a slice: of what one device draws for the global batch, the part that belongs to the rows of the slice.
+
+TensorFlow draws by a counter: number i of a tensor is made from block i ÷ 4 after its start, i ÷ 2 if it has 64 bits.
+So the part of a slice begins some blocks later. It has rows if the axis of its shape would be longer in a larger batch;
+noise that has none is the same in all replicas, which draw from the same seeds.
+"""
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from multigpu.batches.split_merge import count_rows
+from multigpu.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes, within_xla
+from multigpu.replicas.open_shapes import ROWS, OpenShapes
+from multigpu.replicas.position import Position
+
+PARAMETERS = ("alpha", "counts", "probs", "lam", "means", "stddevs", "minvals", "maxvals")  # which may have rows, too
+BLOCK = 16  # bytes
+TRIES = 64  # blocks that a truncated normal has for each number, unless XLA compiles it
+THREEFRY = 2  # another algorithm, which nobody gets without asking for it
+
+_noise: contextvars.ContextVar["SliceNoise | None"] = contextvars.ContextVar("noise", default=None)
+_one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
+
+
+class Rows(NamedTuple):
+    """Where noise has rows: the axis, and how many numbers of it belong to each row of the slice."""
+
+    axis: int
+    each: int | tf.Tensor
+
+
+class SliceNoise:
+    """What the functions draw that draw from a seed, while a replica runs."""
+
+    def __init__(self, slices: Sequence[tf.Tensor], position: Position) -> None:
+        """Takes the tensors with rows that the template takes, and where they are in the global batch."""
+        self._first, self._total = position.first, position.total
+        self._rows = count_rows(slices[:1])
+        self._start = _counter(tf.cast(self._first, tf.uint64))
+        self._shapes = None if tf.executing_eagerly() else OpenShapes(slices)
+
+    @contextlib.contextmanager
+    def drawn(self) -> Iterator[None]:
+        """While it lasts, this thread draws the noise of the slice."""
+        with _one_at_a_time, draws_replaced(lambda name, draw: functools.partial(self._draw, name, draw)):
+            token = _noise.set(self)
+            try:
+                yield
+            finally:
+                _noise.reset(token)
+
+    def _draw(self, name: str, draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
+        if _noise.get() is not self:  # another thread
+            return draw(*args, **kwargs)
+        given = inspect.signature(draw).bind(*args, **kwargs).arguments
+        of_rows = "logits" if name == "stateless_multinomial" else "shape"
+        taken = tf.convert_to_tensor(given[of_rows])
+        shape = tf.shape(taken)[:1] if of_rows == "logits" else tf.cast(taken, tf.int32)
+        rows = self._rows_of(shape)
+        if rows is None:
+            return draw(**given)
+        xla = within_xla()
+        in_order = name in BY_COUNTER and not (xla and name == "stateless_random_normal_v2")  # there, halves are pairs
+        if in_order and rows.axis == 0 and given["alg"] != THREEFRY:
+            tries = TRIES if name == "stateless_truncated_normal_v2" and not xla else None
+            return self._from_counter(functools.partial(draw, **given), given, shape, rows.each, tries)
+        return self._of_whole_batch(draw, given, of_rows, shape, rows)
+
+    def _rows_of(self, shape: tf.Tensor) -> Rows | None:
+        """Where noise of this shape has rows, if it has any."""
+        known = tf.get_static_value(shape)
+        if self._shapes is None:
+            return None if known is None or not len(known) or known[0] != int(self._rows) else Rows(0, 1)
+        if known is not None:
+            return None
+        sizes = self._shapes.of(shape)
+        if sizes.rank is not None:
+            for axis, size in enumerate(sizes):
+                if size and size % ROWS == 0:
+                    fixed = size == ROWS or not self._shapes.lengths_open
+                    return Rows(axis, size // ROWS if fixed else shape[axis] // self._rows)
+        unknown = sizes.rank is None or sizes[0] is None  # in a loop, or of a function: Keras has rows first
+        return Rows(0, shape[0] // self._rows) if unknown else None
+
+    def _from_counter(
+        self,
+        draw: Callable[..., tf.Tensor],
+        given: Mapping[str, Any],
+        shape: tf.Tensor,
+        each: int | tf.Tensor,
+        tries: int | None,
+    ) -> tf.Tensor:
+        """Numbers from the place on where the first row of the slice has its own.
+
+        Args:
+            draw: draws what is given, where nothing else is said.
+            given: the arguments.
+            shape: of the noise.
+            each: how many entries of its first axis belong to a row.
+            tries: blocks for each number, where it is not part of one.
+        """
+        dtype = tf.as_dtype(given["dtype"]) if "dtype" in given else given["minval"].dtype
+        per_block = BLOCK // max(dtype.size, 4)
+        scale = tries * per_block if tries else 1
+        sizes = known_sizes(shape)[1:]
+        known = [] if sizes.rank is None else [size for size in sizes if size is not None]
+        width = each * (math.prod(known) if sizes.is_fully_defined() else tf.reduce_prod(shape[1:]))
+        if math.prod(known) * (each if isinstance(each, int) else 1) % per_block == 0:
+            moved = self._start * tf.cast(width // per_block * scale, tf.uint64)
+            return draw(counter=given["counter"] + moved)
+        begin = tf.cast(self._first, tf.int64) * tf.cast(width, tf.int64)
+        counter = given["counter"] + _counter(tf.cast(begin // per_block * scale, tf.uint64))
+        size, skipped = tf.reduce_prod(shape), tf.cast(begin % per_block, tf.int32)
+        return tf.reshape(tf.slice(draw(shape=[size + per_block - 1], counter=counter), [skipped], [size]), shape)
+
+    def _of_whole_batch(
+        self, draw: Callable[..., tf.Tensor], given: dict[str, Any], of_rows: str, shape: tf.Tensor, rows: Rows
+    ) -> tf.Tensor:
+        """What the global batch draws, of which the slice keeps its own; what others draw there does not matter."""
+        axis, size = rows.axis, shape[rows.axis]
+        total, first = self._total * rows.each, self._first * rows.each
+        of_slice = tf.clip_by_value(tf.range(total) - first, 0, size - 1)
+        whole = dict(given)
+        if of_rows == "shape":
+            whole["shape"] = tf.concat([shape[:axis], [total], shape[axis + 1 :]], axis=0)
+        for name in (of_rows, *PARAMETERS):
+            if name in given and name != "shape":
+                x = tf.convert_to_tensor(given[name])
+                at = axis if name == of_rows else axis + x.shape.rank - shape.shape[0]
+                if at >= 0 and x.shape[at] != 1:
+                    whole[name] = tf.gather(x, of_slice, axis=at)
+        return tf.gather(draw(**whole), first + tf.range(size), axis=axis)
+
+
+def _counter(blocks: tf.Tensor) -> tf.Tensor:
+    """A counter after so many blocks, in the form in which TensorFlow has it. From a seed, it begins at 0."""
+    return tf.stack([blocks, tf.zeros([], tf.uint64)])
