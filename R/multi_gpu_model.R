@@ -19,8 +19,8 @@
 #' GPU runs a replica of the template on its slice, forward and backward. The outputs are merged into one batch, and the
 #' loss is computed once on that batch, so the results are those of one device with the same batch.
 #'
-#' Two kinds of layers differ: batch normalization computes its statistics per slice, unless you call
-#' [synchronize_batch_norm()], and dropout draws different random numbers on each GPU.
+#' One kind of layer differs: batch normalization computes its statistics per slice, unless you call
+#' [synchronize_batch_norm()]. Dropout draws the random numbers of one device.
 #'
 #' @section Weights:
 #' The template owns the weights. After `fit()`, and in every callback, it has the trained weights. They are stored on

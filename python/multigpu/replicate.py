@@ -25,8 +25,8 @@ def multi_gpu_model(
     Every batch is split into one slice per GPU, sizes differing by at most one row. Each GPU runs the template on its
     slice, forward and backward, and the outputs are merged into one batch, on which loss and metrics are taken once.
     So losses, metrics, gradients, updated weights and predictions are those of one device with the same batch, for
-    batches of any size, to float tolerance. Two layers are exceptions: BatchNormalization takes its statistics per
-    slice unless `synchronize_batch_norm()` was called, and Dropout draws other noise in each replica.
+    batches of any size, to float tolerance; Dropout and noise are the very same. One layer is an exception:
+    BatchNormalization takes its statistics per slice unless `synchronize_batch_norm()` was called.
 
     The template owns the weights, before, during and after. There is nothing to copy back: save, inspect or train the
     template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer object.
