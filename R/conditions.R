@@ -5,9 +5,59 @@ with_clean_errors <- function(expr) {
   clean_errors(expr)
 }
 
-# An error from Python as an R error with the message only, without the name of the class and without a traceback.
+# An error from Python as one of R, without the name of its class and without a traceback.
 clean_errors <- function(expr) {
-  tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else stop(clean_error(e)))
+  tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else refuse_again(e))
+}
+
+# The texts of this package, in Python and in R, have one form: what was expected, what was received, what to do.
+refuse <- function(..., class = NULL, python = NULL, call = user_call()) {
+  text <- in_one_line(cli::ansi_strip(paste0(...)))
+  parts <- parts_of(text)
+  class <- c(class, "multigpu_error")
+  if (is.null(parts)) { # of Keras, TensorFlow or the user's own functions: lines stay lines
+    rlang::abort(text, class = class, text = text, python = python, call = call)
+  }
+  text <- paste(parts, collapse = " ")
+  shown <- stats::setNames(sprintf("{parts[[%d]]}", seq_along(parts)), c("", "x", "i")[seq_along(parts)])
+  cli::cli_abort(shown, class = class, text = text, python = python, call = call)
+}
+
+# One that has come from R through Python, in a callback, has its bullets already.
+in_one_line <- function(text) {
+  if (startsWith(text, "Expected ")) gsub("\\s+(?:[\u2716\u2139xi] (?=[A-Z`]))?", " ", text, perl = TRUE) else text
+}
+
+# What Python calls: reticulate takes of an error of R its first line alone, where it has bullets.
+for_python <- function(expr) {
+  withCallingHandlers(expr, rlang_error = function(e) stop(said_by(e), call. = FALSE))
+}
+
+# The sentences of each part; NULL of other texts. What was received may be long, and is cut.
+parts_of <- function(text) {
+  form <- "^(Expected .*?) (Received\\b.*?)(?:(?<=[.]) (?=[A-Z`])(.*))?$"
+  found <- regmatches(text, regexec(form, text, perl = TRUE))[[1]]
+  if (length(found) > 0) c(found[[2]], cut_middle(found[[3]], 200), if (nzchar(found[[4]])) cut_middle(found[[4]], 600))
+}
+
+cut_middle <- function(text, width) {
+  half <- width %/% 2
+  if (nchar(text) <= width) text else paste(substr(text, 1, half), "...", substring(text, nchar(text) - half + 1))
+}
+
+# The function of this package that the user has called: errors are said to be in it.
+user_call <- function() {
+  namespace <- topenv(environment())
+  known <- c(mget(getNamespaceExports(namespace), namespace, ifnotfound = list(NULL), inherits = TRUE), model_methods())
+  for (number in rev(seq_len(sys.nframe()))) {
+    if (any(vapply(known, identical, NA, sys.function(number)))) {
+      return(sys.frame(number))
+    }
+  }
+}
+
+model_methods <- function() {
+  list(compile_model, fit_model, evaluate_model, predict_model, summarize_model, print_model)
 }
 
 # Older versions of reticulate turn an interrupt that Python has handled into an error.
@@ -21,9 +71,19 @@ interrupt <- function() {
 }
 
 # A new condition, because in newer versions of reticulate the error is a Python object, which cannot be modified.
-clean_error <- function(e) {
-  classes <- c(if (grepl(too_few_gpus, conditionMessage(e))) "multigpu_too_few_gpus", class(e)[[1]])
-  errorCondition(clean_message(conditionMessage(e)), class = classes, parent = e)
+refuse_again <- function(e) {
+  message <- full_message(e)
+  classes <- c(if (grepl(too_few_gpus, message)) "multigpu_too_few_gpus", class(e)[[1]])
+  text <- if (inherits(e, "multigpu_error")) e$text else clean_message(message)
+  refuse(text, class = setdiff(classes, "multigpu_error"), python = e)
+}
+
+# reticulate cuts long messages, and older versions fail at that.
+full_message <- function(e) {
+  message <- conditionMessage(e)
+  is_cut <- grepl("basic_string::substr|<[.]{3} ?(omitted|truncated) ?[.]{3}>", message)
+  last <- if (is_cut) reticulate::py_last_error()
+  if (is.null(last)) message else paste0(last$type, ": ", last$value)
 }
 
 too_few_gpus <- "^([a-z.]*\\.)?TooFewGPUsError: " # older versions of reticulate name the class in the message only
@@ -54,17 +114,23 @@ from_another_session <- paste0(
 
 # The model, unless it is of a session that has ended: then it has no methods.
 alive <- function(object) {
-  if (is_python_object(object) && reticulate::py_is_null_xptr(object)) {
-    stop(from_another_session, call. = FALSE)
+  if (is_null_object(object)) {
+    refuse(from_another_session)
   }
   object
 }
+
+is_null_object <- function(object) is_python_object(object) && reticulate::py_is_null_xptr(object)
 
 # The texts of this package are written in Python, for both languages: what they quote of it is put in R's words.
 in_r_words <- function(text) {
   if (!grepl("^(Expected|Left out|For multi-gpu|To call `multi_gpu_model`)", text)) {
     return(text) # of Keras or TensorFlow
   }
+  put_in_r_words(text)
+}
+
+put_in_r_words <- function(text) {
   for (number in seq_len(nrow(r_words))) {
     text <- gsub(r_words$python[[number]], r_words$r[[number]], text, perl = TRUE)
   }
@@ -75,7 +141,18 @@ in_r_words <- function(text) {
 
 r_word <- function(python, r) data.frame(python = python, r = r)
 
+r_type <- function(python, r) r_word(sprintf("(?<=of type |Received: )%s\\b", python), r)
+
 r_words <- rbind(
+  r_word("(?<![\\w./'])(parallel|template|model)\\.(?!keras\\b|h5\\b|weights\\.h5)(?=[a-z_])", "\\1$"),
+  r_word("with on_device\\(([^)]*)\\): x = layer\\(x\\)", "with(on_device(\\1), x <- layer(x))"),
+  r_word("right after the imports, in a fresh process \\(in a notebook: restart the kernel\\)",
+    "right after `library(multigpu)`, in a new session of R"
+  ),
+  r_word("Install `pip install 'multigpu\\[cuda\\]'`(?: on Linux)?", "Run `install_multigpu()` and restart R"),
+  r_word("\\bdocs/([a-z-]+)\\.md", "https://github.com/OWNER/multigpu/blob/main/docs/\\1.md"),
+  r_type("str", "character"), r_type("float", "numeric"), r_type("int", "integer"), r_type("bool", "logical"),
+  r_type("(?:dict|list|tuple)", "list"), r_type("NoneType", "NULL"),
   r_word("\\bmultigpu\\.(?=[a-z_0-9]+\\()", ""), # the module of a function
   r_word("\\bmultigpu\\.TooFewGPUsError\\b", "multigpu_too_few_gpus"),
   r_word("\\bNone\\b", "NULL"),

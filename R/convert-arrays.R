@@ -23,10 +23,9 @@ as_r_array <- function(x) {
 # A column of a data frame, as the vector alone would be; a matrix has room for numbers only.
 as_numbers <- function(x, name) {
   if (is.character(x)) {
-    stop(
+    refuse(
       "Expected columns of numbers or factors. Received: the column `", name, "`, of texts. Make it a factor, whose ",
-      "levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs.",
-      call. = FALSE
+      "levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs."
     )
   }
   refuse_missing(x, name)
@@ -40,10 +39,9 @@ refuse_missing <- function(x, name = NULL) {
   }
   at <- if (is.null(dim(x))) which(is.na(x))[[1]] else which(is.na(x), arr.ind = TRUE)[1, ]
   column <- if (!is.null(name)) paste0("`", name, "`") else if (length(at) > 1) paste(at[-1], collapse = ", ")
-  stop(
+  refuse(
     "Expected no missing values in whole numbers, factors and texts. Received: NA in row ", at[[1]],
-    if (!is.null(column)) paste0(", column ", column), ". Leave such rows out, or put a value in place of each NA.",
-    call. = FALSE
+    if (!is.null(column)) paste0(", column ", column), ". Leave such rows out, or put a value in place of each NA."
   )
 }
 
@@ -62,10 +60,9 @@ as_class_weight <- function(class_weight) {
   }
   classes <- suppressWarnings(as.integer(names(class_weight)))
   if (length(classes) == 0 || anyNA(classes)) {
-    stop(
+    refuse(
       "Expected `class_weight` to be named by classes, counted from 0. Received: ",
-      paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`.",
-      call. = FALSE
+      paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`."
     )
   }
   reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))
@@ -82,7 +79,7 @@ refuse_na <- function(...) {
   flags <- list(...)
   for (name in names(flags)) {
     if (identical(flags[[name]], NA)) {
-      stop("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.", call. = FALSE)
+      refuse("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.")
     }
   }
 }

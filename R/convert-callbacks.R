@@ -24,10 +24,9 @@ as_callback <- function(functions) {
   names(functions) <- sub("^on_batch_", "on_train_batch_", names) # their names in Keras 2
   unknown <- setdiff(names(functions), callback_hooks)
   if (length(unknown) > 0) {
-    stop(
+    refuse(
       "Expected functions in `callbacks` to be named by callback hooks. Received: ",
-      paste0("`", unknown, "`", collapse = ", "), ". Use one of ", paste(callback_hooks, collapse = ", "), ".",
-      call. = FALSE
+      paste0("`", unknown, "`", collapse = ", "), ". Use one of ", paste(callback_hooks, collapse = ", "), "."
     )
   }
   do.call(keras$callbacks$LambdaCallback, lapply(functions, as_hook))
@@ -38,7 +37,7 @@ as_hook <- function(f) {
   num_taken <- if ("..." %in% names(formals(f))) Inf else length(formals(f))
   reticulate::r_to_py(function(...) {
     arguments <- list(...)
-    do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken))]))
+    for_python(do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken))])))
     NULL
   }, convert = TRUE)
 }
@@ -52,7 +51,7 @@ is_r_function <- function(x) {
 as_tensor_function <- function(f, name) {
   f <- with_tensor_functions(f)
   called <- function(y_true, y_pred, ...) {
-    with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...))
+    for_python(with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...)))
   }
   attr(called, "py_function_name") <- name
   reticulate::r_to_py(called)

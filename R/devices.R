@@ -24,7 +24,7 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #' without a GPU, the devices made by [simulate_gpus()]. This does not initialize TensorFlow's devices, so
 #' [simulate_gpus()] can still be called afterwards.
 #'
-#' @return A data frame with one row per device. It prints as a table, or as the reason why there is no GPU. Columns:
+#' @return A data frame with one row per device. If there is none, a message says why. Columns:
 #'   `id`, counted from 0, and `name`, both of which `gpus` accepts; `physical`, the hardware; `memory_total`, the bytes
 #'   that TensorFlow may use, and `memory_free`, which are `NA` for CPUs and, until TensorFlow has initialized its
 #'   devices, for GPUs.
@@ -36,7 +36,9 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #' multi_gpu_model(model, gpus = available_gpus()$name[1:2])
 #' @export
 available_gpus <- function() {
-  as_table(with_clean_errors(core()$gpu_table()))
+  gpus <- as_table(with_clean_errors(core()$gpu_table()))
+  if (nrow(gpus) == 0) message("No GPU: ", put_in_r_words(core()$why_no_gpu()))
+  gpus
 }
 
 #' Move all weights to one device

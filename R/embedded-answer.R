@@ -12,7 +12,7 @@ answer_python <- function() {
         message = function(m) record(request$say, m, "muffleMessage")
       ),
       error = function(e) {
-        if (is_interrupt(e)) request$interrupt() else request$fail(plain_message(conditionMessage(e)), python_error(e))
+        if (is_interrupt(e)) request$interrupt() else request$fail(plain_message(said_by(e)), python_error(e))
       },
       interrupt = function(i) request$interrupt()
     ),
@@ -47,16 +47,19 @@ record <- function(to, condition, restart) {
   invokeRestart(restart)
 }
 
+# The text of an error of this package as it is in Python: in one line, without bullets.
+said_by <- function(e) if (inherits(e, "multigpu_error")) e$text else conditionMessage(e)
+
 # The Python error that caused an R error.
 python_error <- function(e) {
   if (inherits(e, "python.builtin.BaseException")) {
     return(e)
   }
-  if (!is.null(e$parent)) {
-    return(python_error(e$parent))
+  if (inherits(e, "multigpu_error") && !is.null(e$python)) {
+    return(python_error(e$python))
   }
   last <- reticulate::py_last_error() # older versions of reticulate keep it only here
-  message <- plain_message(conditionMessage(e))
+  message <- plain_message(said_by(e))
   if (nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
 }
 

@@ -103,7 +103,7 @@ multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation
 
 # `gpus` for Python: NULL, a count, or a list of ids and names. A single number is a count, also in a list.
 as_gpus <- function(gpus) {
-  if (inherits(gpus, "multigpu_table")) { # from `available_gpus()`
+  if (is.data.frame(gpus)) { # from `available_gpus()`
     gpus <- gpus$name
   }
   if (is.factor(gpus)) {
@@ -142,10 +142,9 @@ as_gpu <- function(entry, gpus) {
 }
 
 refuse_gpus <- function(gpus, what) {
-  stop(
+  refuse(
     "Expected `gpus` to be whole numbers or names of devices. Received: gpus = ", paste(deparse(gpus), collapse = " "),
-    ", with ", what, ". Use `gpus = 2`, `gpus = c(0, 1)`, or `gpus = NULL` for all GPUs.",
-    call. = FALSE
+    ", with ", what, ". Use `gpus = 2`, `gpus = c(0, 1)`, or `gpus = NULL` for all GPUs."
   )
 }
 

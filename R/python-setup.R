@@ -41,11 +41,10 @@ check_same_python <- function(envname, python, version_of = python_version) {
   }
   versions <- c(version_of(reticulate::virtualenv_python(envname)), version_of(python))
   if (versions[[1]] != versions[[2]]) {
-    stop(
+    refuse(
       "Expected `python` to be the version in the virtual environment ", envname, ", which is ", versions[[1]],
       ". Received: ", versions[[2]], ". Remove it, `reticulate::virtualenv_remove(\"", envname, "\")`, or choose ",
-      "another `envname`.",
-      call. = FALSE
+      "another `envname`."
     )
   }
 }
@@ -146,18 +145,17 @@ gpu_line <- function(report) {
   if (!all(is.na(report$cure))) {
     return("GPUs: unknown, because requirements are missing")
   }
+  if (length(tf$config$list_physical_devices("GPU")) == 0) {
+    return(paste0("GPUs: none: ", put_in_r_words(core()$why_no_gpu()), " simulate_gpus(2) splits the CPU, for tests"))
+  }
   gpus <- vapply(tf$config$list_physical_devices("GPU"), function(gpu) sub("^/physical_device:", "", gpu$name), "")
-  switch(min(length(gpus), 2) + 1,
-    "GPUs: none; simulate_gpus(2) splits the CPU, for tests",
-    paste0("GPUs: ", gpus, "; simulate_gpus(2) splits it, for tests"),
-    paste0("GPUs: ", paste(gpus, collapse = ", "))
-  )
+  paste0("GPUs: ", toString(gpus), if (length(gpus) == 1) "; simulate_gpus(2) splits it, for tests")
 }
 
 check_python <- function(versions) {
   for (name in names(required_versions)) {
     if (!is_recent_enough(versions[[name]], required_versions[[name]])) {
-      stop(requirement_message(name, versions[[name]]), call. = FALSE)
+      refuse(requirement_message(name, versions[[name]]))
     }
   }
 }

@@ -21,7 +21,7 @@ loaded <- list2env(list(depth = 0), parent = emptyenv())
 declare_python <- function() {
   if (utils::packageVersion("reticulate") >= "1.41") {
     # by name, because older versions, which are also supported, do not export it
-    getExportedValue("reticulate", "py_require")(python_packages(), python_version = ">=3.11")
+    getExportedValue("reticulate", "py_require")(python_packages(cuda = has_nvidia()), python_version = ">=3.11")
   }
   if (isTRUE(getOption("knitr.in.progress"))) {
     Sys.setenv(RETICULATE_REMAP_OUTPUT_STREAMS = "1") # otherwise the output of Keras is missing in the document
@@ -40,10 +40,9 @@ note_process <- function() loaded$process <- Sys.getpid()
 # In a forked child, the threads of TensorFlow are gone: it would wait for them for ever.
 check_process <- function() {
   if (!is.null(loaded$process) && loaded$process != Sys.getpid()) {
-    stop(
+    refuse(
       "Expected the R process in which Python has started. Received: a fork of it, as `parallel::mclapply()` makes, ",
-      "in which TensorFlow does not work. Use processes of their own: `parallel::makeCluster(2)`.",
-      call. = FALSE
+      "in which TensorFlow does not work. Use processes of their own: `parallel::makeCluster(2)`."
     )
   }
 }
@@ -53,7 +52,7 @@ delayed_import <- function(name) {
     environment = "r-multigpu",
     priority = 5,
     on_load = join_workers,
-    on_error = function(e) stop(requirement_message(name, failure_reason(conditionMessage(e))), call. = FALSE)
+    on_error = function(e) refuse(requirement_message(name, failure_reason(conditionMessage(e))))
   )
 }
 
@@ -87,10 +86,9 @@ python_folder <- function(folder = system.file("python", package = "multigpu")) 
   if (dir.exists(folder)) {
     return(folder)
   }
-  stop(
+  refuse(
     "Expected the Python package in the folder `python` of the R package. Received: a file, which replaces a symbolic ",
     "link in a ZIP archive or on Windows. Install from the source package that `R CMD build` makes, or clone the ",
-    "repository with `git clone -c core.symlinks=true`.",
-    call. = FALSE
+    "repository with `git clone -c core.symlinks=true`."
   )
 }

@@ -2,7 +2,7 @@
 #'
 #' @param object A parallel model, made by [multi_gpu_model()].
 #' @param batch_size Rows of a global batch, to show how many of them each replica gets.
-#' @return A data frame with one row per device, which prints as a table with readable sizes. Columns: `device`;
+#' @return A data frame with one row per device, in which bytes print with a unit, and are numbers. Columns: `device`;
 #'   `replica`, the number of the replica that runs there, counted from 0, and the first one if parts of several run
 #'   there; `rows` of a batch that run there;
 #'   `weights` and `slots` (variables of the optimizer), the bytes that the device stores; `received` and `sent`, the
@@ -23,9 +23,8 @@ overview <- function(object, batch_size = NULL) {
 
 check_parallel <- function(object) {
   if (!core()$is_parallel(object)) {
-    stop(
-      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`.",
-      call. = FALSE
+    refuse(
+      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`."
     )
   }
 }
@@ -66,7 +65,8 @@ check_parallel <- function(object) {
 #' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras as `x`, without `y`.
 #' @param steps Number of steps to measure, on one device and on all. One more step runs before them.
 #' @param verbose 1 shows a progress bar, 0 does not.
-#' @return Data frames that print as tables. `estimate()`: one row per device, with the columns `device`, `slices` and
+#' @return Data frames, in which bytes print with a unit, and are numbers. `estimate()`: one row per device, with the
+#'   columns `device`, `slices` and
 #'   `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`,
 #'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs
 #'   get ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received` and
@@ -122,11 +122,10 @@ slices_that_fit <- function(estimate, memory) {
 # The table in Python that a data frame shows.
 report_of <- function(estimate) {
   report <- attr(estimate, "report")
-  if (is.null(report)) {
-    stop(
+  if (is.null(report) || !is_null_object(report) && length(report$columns$device) != nrow(estimate)) {
+    refuse(
       "Expected `estimate` to be what `estimate()` returned, whole. Received: ", class(estimate)[[1]], ". ",
-      "Use `estimate(model, gpus = 2)`.",
-      call. = FALSE
+      "Use `estimate(model, gpus = 2)`."
     )
   }
   alive(report)
@@ -140,31 +139,20 @@ measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose
   ))
 }
 
-# A report from Python as a data frame that prints as in Python.
+# A report from Python as a data frame.
 as_table <- function(report) {
-  structure(
-    as.data.frame(lapply(report$columns, as_column)),
-    class = c("multigpu_table", "data.frame"),
-    lines = strsplit(report$text, "\n")[[1]]
-  )
+  columns <- lapply(report$columns, as_column)
+  is_size <- names(columns) %in% sizes
+  columns[is_size] <- lapply(columns[is_size], structure, class = "multigpu_bytes")
+  as.data.frame(columns)
 }
 
 as_column <- function(values) {
   if (length(values) == 0) logical() else unlist(lapply(values, function(value) value %||% NA))
 }
 
-#' @export
-print.multigpu_table <- function(x, ...) {
-  if (is.null(attr(x, "lines"))) { # a subset of a table
-    return(NextMethod())
-  }
-  cat(attr(x, "lines"), sep = "\n")
-  invisible(x)
-}
-
-#' @export
-`[.multigpu_table` <- function(x, ...) {
-  attr(x, "lines") <- attr(x, "report") <- NULL
-  class(x) <- "data.frame"
-  x[...]
-}
+# Columns of bytes.
+sizes <- c(
+  "memory_total", "memory_free", "weights", "slots", "received", "sent", "optimizer", "copies", "gradients",
+  "activations", "inputs", "per_slice", "total", "output", "crossing"
+)

@@ -101,10 +101,9 @@ as_custom_objects <- function(objects) {
     return(objects)
   }
   if (is.null(names(objects)) || !all(nzchar(names(objects)))) {
-    stop(
+    refuse(
       "Expected `custom_objects` to be a named list. Received: a list with an object without a name. Use the names ",
-      "that the model has for them: `custom_objects = list(Scale = Scale)`.",
-      call. = FALSE
+      "that the model has for them: `custom_objects = list(Scale = Scale)`."
     )
   }
   Map(as_custom_object, as.list(objects), names(objects))

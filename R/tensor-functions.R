@@ -159,9 +159,8 @@ as_matrix <- function(x, name) {
 }
 
 refuse_function <- function(name, what, instead) {
-  stop(
-    "Expected a function that is defined for tensors. Received: `", name, "()` of ", what, ". Use ", instead, ".",
-    call. = FALSE
+  refuse(
+    "Expected a function that is defined for tensors. Received: `", name, "()` of ", what, ". Use ", instead, "."
   )
 }
 

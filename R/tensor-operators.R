@@ -45,11 +45,10 @@ refuse_recycling <- function(e1, e2) {
   if (anyNA(ranks) || 0 %in% ranks || ranks[[1]] == ranks[[2]]) {
     return(invisible())
   }
-  stop(
+  refuse(
     "Expected operands with the same number of dimensions, or a single number. Received: ", ranks[[1]], " and ",
     ranks[[2]], " dimensions, which R and TensorFlow combine differently. Use `matrix(values, 1)` for one value per ",
-    "column, and `x[, 1, drop = FALSE]` for a column that stays one.",
-    call. = FALSE
+    "column, and `x[, 1, drop = FALSE]` for a column that stays one."
   )
 }
 

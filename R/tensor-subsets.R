@@ -56,7 +56,7 @@ positions <- function(index, extent) {
   }
   found <- if (from_end) seq_len(extent)[index] else index[index > 0]
   if (anyNA(found) || isTRUE(any(found > extent))) {
-    stop("subscript out of bounds", call. = FALSE)
+    refuse("subscript out of bounds")
   }
   found
 }
@@ -72,5 +72,5 @@ check_index <- function(index) {
 }
 
 refuse_index <- function(what, instead) {
-  stop("Expected indices for a tensor. Received: ", what, ". Use ", instead, ".", call. = FALSE)
+  refuse("Expected indices for a tensor. Received: ", what, ". Use ", instead, ".")
 }

@@ -67,9 +67,8 @@ compile.multigpu.parallel.model.ParallelModel <- compile_model
 # Arguments of Keras 2 keep their places, so that the others keep theirs.
 refuse_keras2 <- function(...) {
   for (name in names(Filter(Negate(is.null), list(...)))) {
-    stop(
-      "Expected `", name, "` to be NULL, since Keras 3 has no such argument. Use ", instead_of_keras2[[name]], ".",
-      call. = FALSE
+    refuse(
+      "Expected `", name, "` to be NULL, since Keras 3 has no such argument. Use ", instead_of_keras2[[name]], "."
     )
   }
 }

@@ -176,7 +176,7 @@ predict.multigpu.parallel.model.ParallelModel <- predict_model
 
 # An R function is a generator: Python calls it for the next batch. Everything else is data.
 as_source <- function(x, as_data) {
-  if (is.function(x)) reticulate::r_to_py(function() as_batch(x()), convert = TRUE) else as_data(x)
+  if (is.function(x)) reticulate::r_to_py(function() for_python(as_batch(x())), convert = TRUE) else as_data(x)
 }
 
 as_batch <- function(batch) {

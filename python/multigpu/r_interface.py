@@ -14,7 +14,7 @@ from multigpu import r_start
 from multigpu.batches import main_thread_generator
 from multigpu.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.cluster.join import join_cluster
-from multigpu.devices.gpu_table import device_table, seen_devices
+from multigpu.devices.gpu_table import device_table, why_no_gpu
 from multigpu.devices.logical import simulate_gpus
 from multigpu.embedded_r.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
 from multigpu.embedded_r.session import new_function
@@ -61,6 +61,7 @@ __all__ = [
     "slices_that_fit",
     "storage_of",
     "synchronize_batch_norm",
+    "why_no_gpu",
 ]
 
 LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones to wrong numbers, without a warning
@@ -123,41 +124,35 @@ def said() -> list[str]:
 
 @dataclass(frozen=True)
 class Report:
-    """A table as R needs it for a data frame that prints as in Python.
+    """A table as R needs it for a data frame.
 
     Attributes:
         columns: the values of each column by its name; what is unknown is None.
-        text: the printed table.
         table: itself, where R may ask it for more.
     """
 
     columns: dict[str, list[Any]]
-    text: str
     table: Any = None
 
 
 def gpu_table() -> Report:
-    """The devices that `gpus` counts, and CUDA_VISIBLE_DEVICES."""
-    table = device_table()
-    return _report(table.columns(), table, f"{table}\n{seen_devices()}")
+    """The devices that `gpus` counts."""
+    return _report(device_table())
 
 
 def overview(model: ParallelModel, batch_size: int | None) -> Report:
-    """The plan of a parallel model, and its overview."""
-    table = model.overview(batch_size)
-    return _report(table.columns(), table, f"{model.plan}\n{table}")
+    """The overview of a parallel model."""
+    return _report(model.overview(batch_size))
 
 
 def estimate(*arguments: Any) -> Report:
     """`multigpu.estimate(*arguments)`."""
-    table = estimation.estimate(*arguments)
-    return _report(table.columns(), table, str(table), table)
+    return _report(estimation.estimate(*arguments))
 
 
 def layers_of(report: Report) -> Report:
     """The layers of an estimate."""
-    table = report.table.layers
-    return _report(table.columns(), table, str(table))
+    return _report(report.table.layers)
 
 
 def slices_that_fit(report: Report, memory: Any) -> int | None:
@@ -167,12 +162,12 @@ def slices_that_fit(report: Report, memory: Any) -> int | None:
 
 def measure(*arguments: Any) -> Report:
     """`multigpu.measure(*arguments)`, one row."""
-    measurement = measuring.measure(*arguments)
-    return _report(MEASURED, [measurement], str(measurement))
+    return _report([measuring.measure(*arguments)], MEASURED)
 
 
-def _report(columns: Iterable[str], rows: Iterable[Any], text: str, table: Any = None) -> Report:
-    return Report({name: _column([getattr(row, name) for row in rows]) for name in columns}, text, table)
+def _report(table: Any, columns: Iterable[str] | None = None) -> Report:
+    names = table.columns() if columns is None else columns
+    return Report({name: _column([getattr(row, name) for row in table]) for name in names}, table)
 
 
 def _column(values: list[Any]) -> list[Any]:

@@ -40,14 +40,14 @@ weights_of <- function(model) {
   unlist(model$get_weights())
 }
 
-# The text of an error, for snapshots that are the same with every version of testthat.
+# The text of an error in one line, for snapshots that are the same with every version of testthat and cli.
 error_text <- function(expr) {
   tryCatch(
     {
       force(expr)
       "no error"
     },
-    error = conditionMessage
+    error = said_by
   )
 }
 

@@ -83,12 +83,42 @@ test_that("a warning in a callback, whose functions call Python too, is said", {
   expect_match(said, "^Left out: the file has")
 })
 
+quick_test_that("an error has its parts as bullets, a class, and the function that was called", {
+  refusal <- function(expr) tryCatch(expr, error = identity)
+  long <- refusal(multi_gpu_model(mtcars))
+  expect_s3_class(long, c("multigpu_error", "rlang_error"), exact = FALSE)
+  expect_lt(nchar(conditionMessage(long)), 450)
+  expect_match(said_by(long), "Pass a built `keras$Sequential`", fixed = TRUE) # the end is there
+  expect_identical(as.character(conditionCall(long)[[1]]), "multi_gpu_model")
+  model <- small_model()
+  expect_match(deparse1(conditionCall(refusal(fit(model, epochs = "a", x = 1)))[[1]]), "^fit")
+  expect_snapshot(writeLines(conditionMessage(refusal(bring_home(model, "x")))))
+  expect_snapshot(writeLines(conditionMessage(refusal(multi_gpu_model(model, gpus = c(0, 1.5))))))
+})
+
+test_that("long texts of Python are whole to R, and are cut in the middle", {
+  raised <- function(size) {
+    code <- sprintf("raise ValueError('Expected one. Received: ' + 'a' * %d + '. Use another.')", size)
+    error_text(clean_errors(reticulate::py_run_string(code)))
+  }
+  for (size in c(300, 1500, 20000)) expect_match(raised(size), "^Expected one. Received: a+ [.]{3} a+[.] Use another.$")
+  expect_identical(raised(100), paste0("Expected one. Received: ", strrep("a", 100), ". Use another."))
+})
+
+test_that("an error of this package that passes through Python in a callback keeps its form", {
+  callbacks <- list(on_epoch_end = function(epoch, logs) refuse("Expected a. Received: b {c}. Use d."))
+  text <- error_text(fit(shared_parallel_model(), small_data()$x, small_data()$y, callbacks = callbacks))
+  expect_identical(text, "Expected a. Received: b {c}. Use d.")
+})
+
 test_that("what a text quotes of Python is in R's words", {
   said <- function(text) in_r_words(paste("Expected", text))
   expect_identical(said("x. Use `gpus=[0, 1]`, or None."), "Expected x. Use `gpus = c(0, 1)`, or NULL.")
   expect_identical(said("`compile=True` or False"), "Expected `compile = TRUE` or FALSE")
   expect_identical(said("`multigpu.estimate()` and multigpu.json"), "Expected `estimate()` and multigpu.json")
   expect_identical(said("`keras.layers.Dense`, 'model.keras'"), "Expected `keras$layers$Dense`, 'model.keras'")
+  expect_identical(said("Pass `parallel.template`, 'model.h5'"), "Expected Pass `parallel$template`, 'model.h5'")
+  expect_identical(said("b. Received: 1.5 of type float"), "Expected b. Received: 1.5 of type numeric")
   expect_identical(said("custom_objects={'Own': Own}"), "Expected custom_objects = list(Own = Own)")
   expect_identical(said("devices=['CPU:0', 'CPU:1']"), "Expected devices = c('CPU:0', 'CPU:1')")
   expect_identical(said("--hosts=a, TF_CONFIG='{}', a == b, x[0]"), "Expected --hosts=a, TF_CONFIG='{}', a == b, x[0]")

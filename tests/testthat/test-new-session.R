@@ -101,7 +101,7 @@ test_that("a Keras that lacks what the package uses is refused by every function
   expect_match(printed, "lack 'keras.Layer._flatten_layers'. Run `reticulate::py_install(c(\"keras==", fixed = TRUE)
 })
 
-test_that("without a GPU, the table is empty and prints the reason", {
+test_that("without a GPU, the table is empty and a message says why", {
   printed <- printed_by("nothing_simulated")
   expect_true(any(startsWith(printed, "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs.")))
   expect_true("[1] 0" %in% printed)

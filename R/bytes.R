@@ -1,0 +1,50 @@
+# Numbers of bytes, which print with a unit. What is computed from them are plain numbers.
+
+#' @export
+format.multigpu_bytes <- function(x, ...) {
+  bytes <- as.numeric(unclass(x))
+  power <- pmin(floor(log10(pmax(bytes, 1)) / 3), 4)
+  numbers <- vapply(signif(bytes / 1000^power, 3), format, "")
+  ifelse(is.na(bytes), NA_character_, paste(numbers, c("B", "kB", "MB", "GB", "TB")[power + 1]))
+}
+
+#' @export
+print.multigpu_bytes <- function(x, ...) {
+  print(format(x), quote = FALSE)
+  invisible(x)
+}
+
+#' @export
+`[.multigpu_bytes` <- function(x, ...) {
+  structure(NextMethod(), class = "multigpu_bytes")
+}
+
+#' @export
+c.multigpu_bytes <- function(...) {
+  structure(unlist(lapply(list(...), unclass)), class = "multigpu_bytes")
+}
+
+#' @export
+Ops.multigpu_bytes <- function(e1, e2) { # nolint: object_name_linter. R's name.
+  plain <- get(.Generic, baseenv())
+  if (missing(e2)) plain(unclass(e1)) else plain(unclass(e1), unclass(e2))
+}
+
+#' @export
+Math.multigpu_bytes <- function(x, ...) { # nolint: object_name_linter. R's name.
+  get(.Generic, baseenv())(unclass(x), ...)
+}
+
+#' @export
+Summary.multigpu_bytes <- function(..., na.rm = FALSE) { # nolint: object_name_linter. R's name.
+  do.call(.Generic, c(lapply(list(...), unclass), na.rm = na.rm))
+}
+
+#' @export
+mean.multigpu_bytes <- function(x, ...) mean(unclass(x), ...)
+
+#' @export
+as.data.frame.multigpu_bytes <- function(x, ...) as.data.frame.vector(x, ...) # nolint: object_name_linter.
+
+#' @exportS3Method pillar::type_sum
+type_sum.multigpu_bytes <- function(x) "bytes"
