@@ -44,7 +44,9 @@ Summary.multigpu_bytes <- function(..., na.rm = FALSE) { # nolint: object_name_l
 mean.multigpu_bytes <- function(x, ...) mean(unclass(x), ...)
 
 #' @export
-as.data.frame.multigpu_bytes <- function(x, ...) as.data.frame.vector(x, ...) # nolint: object_name_linter.
+as.data.frame.multigpu_bytes <- function(x, ...) { # nolint: object_name_linter. R's name.
+  as.data.frame.vector(x, ...)
+}
 
 #' @exportS3Method pillar::type_sum
 type_sum.multigpu_bytes <- function(x) "bytes"

@@ -69,7 +69,8 @@ def test_a_refusal_of_this_package_has_its_own_words_in_both_languages():
         multi_gpu_model(model, gpus=1)
     with pytest.raises(RError) as of_r:
         call("multi_gpu_model", model, gpus=1)
-    assert str(of_r.value) == str(of_python.value).replace("gpus=1", "gpus = 1")
+    in_r_words = str(of_python.value).replace("gpus=1", "gpus = 1")
+    assert str(of_r.value) == in_r_words.replace("multigpu.TooFewGPUsError", "multigpu_too_few_gpus")
 
 
 def test_an_error_of_r_inside_fit_of_python_ends_it_and_names_its_cause():
