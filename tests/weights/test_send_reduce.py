@@ -110,7 +110,7 @@ def gradients(num_replicas, connected):
     """Of Σ over replicas r of (r + 1) · Σ w², each replica unpacking what it receives."""
     weights, buckets = weights_and_buckets()
     notes = GradientStructure()
-    notes.connected.update(connected)
+    notes.connect(connected)
     with tf.GradientTape() as tape:
         received = send(weights, buckets, DEVICES[:num_replicas], notes, OneWorker(DEVICES[:num_replicas]))
         losses = [

@@ -89,7 +89,7 @@ class OutputLayout:
             if components == 1:
                 x = structure.watch(x, number)
             else:  # ragged or sparse: taken for used
-                structure.used.update(range(number, number + components))
+                structure.take_for_used(range(number, number + components))
             number += components
             watched.append(x)
         return watched

@@ -80,7 +80,7 @@ class ReplicaRun:
             gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
         reached = self._reached(used)
-        self.structure.connected.update(w for w in range(num_weights) if gradients[w] is not None and w in reached)
+        self.structure.connect(w for w in range(num_weights) if gradients[w] is not None and w in reached)
         rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
         sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
         tables_reached = self._tables_reached(used)

@@ -95,7 +95,7 @@ class StagedRun:
         first = 0
         for bucket, device in self.copies:
             sent = dict(zip(bucket.members, range(first, first + len(bucket.members)), strict=True))
-            self.structure.connected.update(w for w, n in sent.items() if gradients[n] is not None and w in reached)
+            self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
                 packed.append(pack({w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}, bucket))
             first += len(bucket.members)

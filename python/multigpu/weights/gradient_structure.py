@@ -4,7 +4,7 @@ A gradient tape hands a function zeros where nothing depends on an output. One d
 loss does not depend gets no gradient at all, so that weight decay leaves it alone. This is carried past the tape.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -14,15 +14,16 @@ from multigpu.private_api.gradients import custom_gradient
 
 @dataclass
 class GradientStructure:
-    """What one call's backward pass finds.
+    """What the backward pass of one call finds: from results through replicas to owners. A tape may make several.
 
     Attributes:
         used: numbers of the results (outputs, then added losses) on which the differentiated value depends.
-        connected: numbers of the weights on which those results depend.
     """
 
     used: set[int] = field(default_factory=set)
-    connected: set[int] = field(default_factory=set)
+    _always: set[int] = field(default_factory=set)  # numbers of results that cannot be watched
+    _connected: set[int] = field(default_factory=set)  # numbers of the weights on which that depends
+    _at_owners: bool = False
     _of_replicas: dict[int, list[tf.Tensor | tf.IndexedSlices | None]] = field(default_factory=dict)
 
     def of_replicas(
@@ -43,12 +44,33 @@ class GradientStructure:
         @custom_gradient
         def watched(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             def note(upstream: tf.Tensor) -> tf.Tensor:
+                self._go_on()
                 self.used.add(number)
                 return upstream
 
             return tf.identity(value), note
 
         return watched(x)
+
+    def take_for_used(self, numbers: Iterable[int]) -> None:
+        """Takes results for used that cannot be watched."""
+        self._always.update(numbers)
+        self.used.update(numbers)
+
+    def connect(self, weights: Iterable[int]) -> None:
+        """Notes weights that a replica has a gradient for."""
+        self._go_on()
+        self._connected.update(weights)
+
+    def connected(self, weights: Iterable[int]) -> set[int]:
+        """Those of the weights for which any replica has a gradient. Owners ask, after all replicas."""
+        self._at_owners = True
+        return self._connected.intersection(weights)
+
+    def _go_on(self) -> None:
+        """Begins anew where the backward pass before this one has come to the owners."""
+        if self._at_owners:
+            self.used, self._connected, self._at_owners = set(self._always), set(), False
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:

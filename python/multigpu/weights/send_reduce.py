@@ -121,7 +121,7 @@ class _Fan(NamedTuple):
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]
     ) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
         """The gradient of each member: summed over the replicas, and then over the workers."""
-        connected = self.structure.connected.intersection(self.bucket.members)
+        connected = self.structure.connected(self.bucket.members)
         if not connected:
             return dict.fromkeys(self.bucket.members)
         stored = [tf.cast(gradient, self.bucket.types.stored) for gradient in gradients]
