@@ -20,7 +20,7 @@ from multigpu.replicas.staged_traces import StagedTraces
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.tapes import share_a_tape
 from multigpu.replicas.template import TemplateParts
-from multigpu.weights.buckets import Types, as_stored, buckets_of, unpack
+from multigpu.weights.buckets import Types, as_stored, buckets_of, is_overwritten, unpack
 from multigpu.weights.gradient_structure import GradientStructure
 from multigpu.weights.group_sending import GroupSending
 from multigpu.weights.rows import Rows
@@ -56,6 +56,7 @@ def data_parallel(
         ways: how rows of weights are looked up, by ids, where no trace tells it.
     """
     steps = _Steps(parts, batch, plan, workers, sent_ahead, ways)
+    steps.check_new_values()
     slices = steps.split()
     replica = steps.make_replica()
     staged = plan.groups and not eager  # op by op, parts are put on their devices without being cut
@@ -89,6 +90,25 @@ class _Steps:
     ways: dict[int, Rows]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
+
+    def check_new_values(self) -> None:
+        """Refuses gradients that are new values where those of slices would be summed before the owner has them.
+
+        Raises:
+            ValueError: there are such variables in a training step, and several workers or slices per device.
+        """
+        devices = [device for group in self.plan.replicas for device in group]
+        if not self.batch.training or not (self.workers.several or len(set(devices)) < len(devices)):
+            return
+        overwritten = [variable.path for variable in self.parts.weights if is_overwritten(variable)]
+        if overwritten:
+            where = "several workers" if self.workers.several else f"the devices {devices}"
+            raise ValueError(
+                "Expected one worker, and one slice for each device, for a template with variables that are "
+                "overwritten with their gradient, such as scales of float8: of these the largest of all slices is "
+                f"kept. Received: {where} and the variable {overwritten[0]!r}. List each device once in one process, "
+                "or set the variable's `trainable=False`."
+            )
 
     def split(self) -> Slices:
         """The batch in slices."""

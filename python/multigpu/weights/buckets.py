@@ -23,13 +23,15 @@ AT_ONCE = 8  # tensors that are concatenated, or split
 class Types(NamedTuple):
     """The types in which a tensor is stored, in which it travels, and in which its gradient travels back.
 
-    Where that gradient may be rows of it, it travels alone, and adds up in this way.
+    Where that gradient may be rows of it, it travels alone, and adds up in this way. Where it is no slope but the new
+    value, it does not add up: the largest one counts, as when Keras accumulates gradients.
     """
 
     stored: tf.DType
     sent: tf.DType
     reduced: tf.DType
     rows: Rows | None = None
+    is_new_value: bool = False
 
 
 class Bucket(NamedTuple):
@@ -59,7 +61,13 @@ class Bucket(NamedTuple):
 def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] | None = None) -> list[Bucket]:
     """How these variables travel from their owners: in the types given by id, or else as they are stored."""
     known = types or {}
-    return make_buckets([(locate(v), known.get(id(v), as_stored(v)), tuple(v.shape)) for v in variables])
+    travels = [known.get(id(v), as_stored(v))._replace(is_new_value=is_overwritten(v)) for v in variables]
+    return make_buckets([(locate(v), how, tuple(v.shape)) for v, how in zip(variables, travels, strict=True)])
+
+
+def is_overwritten(variable: keras.Variable) -> bool:
+    """Whether an optimizer takes the gradient of a variable for its new value, as that of a scale of float8."""
+    return getattr(variable, "overwrite_with_gradient", False)
 
 
 def as_stored(variable: keras.Variable) -> Types:

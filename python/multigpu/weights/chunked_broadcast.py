@@ -23,9 +23,9 @@ def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str]
     """Whether a bucket goes out in pieces: its owner would else send more than others, who cannot make up for it.
 
     It is compared with a device's share of all that is left, once larger ones are cut. With two replicas, pieces would
-    spare nothing; and rows are few.
+    spare nothing; and rows are few. Gradients of pieces add up on their way, which new values do not.
     """
-    if len(devices) <= 2 or bucket.types.rows:
+    if len(devices) <= 2 or bucket.types.rows or bucket.types.is_new_value:
         return False
     larger = [other for other in buckets if other.sent_bytes >= bucket.sent_bytes and not other.types.rows]
     return all(_is_outsized(other, buckets, devices) for other in larger)

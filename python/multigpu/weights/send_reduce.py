@@ -49,7 +49,7 @@ def send(
 
 def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
     """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the bucket."""
-    stored, sent, reduced, _ = bucket.types
+    stored, sent, reduced, *_ = bucket.types
     if sent == reduced == stored:
         return buffer
 
@@ -129,8 +129,11 @@ class _Fan(NamedTuple):
             add_up = functools.partial(together, rows=self.bucket.types.rows or Rows.APART)
             rows = self.workers.rows(add_up(stored), add_up, self.bucket.owner, self.label)
             return {self.bucket.members[0]: rows}
-        summed = tf.add_n([dense(x) for x in (self._whole(stored) if self.in_pieces else stored)])
-        summed = self.workers.gradient(summed, self.bucket.owner, self.label)
+        whole = [dense(x) for x in (self._whole(stored) if self.in_pieces else stored)]
+        if self.bucket.types.is_new_value:
+            summed = tf.reduce_max(tf.stack(whole), axis=0)
+        else:
+            summed = self.workers.gradient(tf.add_n(whole), self.bucket.owner, self.label)
         total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
         return {number: gradient if number in connected else None for number, gradient in total}
 
