@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.batches.split_merge import drop_standby
 from multigpu.cluster.one_worker import OneWorker
+from multigpu.devices.logical import short_name
 from multigpu.private_api.gradients import dense
 from multigpu.private_api.graphs import side_by_side
 from multigpu.replicas.position import Position
@@ -99,15 +100,18 @@ class ReplicaRun:
         for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
             of_replicas = self.structure.of_replicas(id(table), gradient, self.num_replicas)
             if of_replicas:
-                with tf.device(table.device):
-                    found[id(table)] = self._in_one(of_replicas, self._rows_of(table), f"table {position}")
+                owner = short_name(table.device)  # as all workers call it
+                with tf.device(owner):
+                    found[id(table)] = self._in_one(of_replicas, self._rows_of(table), owner, f"table {position}")
         return found
 
-    def _in_one(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], rows: Rows, label: str) -> Gradient:
+    def _in_one(
+        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], rows: Rows, owner: str, label: str
+    ) -> Gradient:
         add_up = functools.partial(together, rows=rows)
         in_rows = all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
         here = add_up(gradients) if in_rows else tf.add_n([dense(gradient) for gradient in gradients])
-        return self.workers.rows(here, add_up, self.device, label)
+        return self.workers.rows(here, add_up, owner, label)
 
     def _rows_of(self, table: tf.Variable) -> Rows:
         return self.replica.rows_of_tables.get(id(table), Rows.APART)
