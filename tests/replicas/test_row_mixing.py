@@ -81,11 +81,12 @@ class Normalizes(layers.Layer):
 
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
-def test_a_normalization_of_ones_own_trains_and_predicts(run_eagerly):
+def test_a_normalization_of_ones_own_is_refused_while_it_trains(run_eagerly):
     template = keras.Sequential([keras.Input((3,)), Normalizes(), layers.BatchNormalization(), layers.Dense(2)])
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
-    parallel.fit(X, Y, verbose=0)
+    with pytest.raises(ValueError, match=r"Expected layers that take .* Received: layer 'normalizes'"):
+        parallel.fit(X, Y, verbose=0)
     np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), **ONE_CALL)
 
 

@@ -40,6 +40,19 @@ class CallArguments:
         return [self._flat[position] for position in self._with_rows]
 
     @property
+    def scalars(self) -> list[tf.Tensor]:
+        """Tensors without an axis, of a function that is being traced; all slices take them as they are."""
+        return [leaf for leaf in self._flat if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf)]
+
+    def with_scalars(self, scalars: Sequence[tf.Tensor]) -> "CallArguments":
+        """The same arguments with other scalars."""
+        others, given = copy.copy(self), iter(scalars)
+        others._flat = [
+            next(given) if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf) else leaf for leaf in self._flat
+        ]
+        return others
+
+    @property
     def training(self) -> bool | None:
         """Whether the call says that it trains; None where it does not say."""
         return self._structure[1].get("training")
@@ -57,8 +70,8 @@ class CallArguments:
             flat[position] = spec
         return repr((keras.tree.pack_sequence_as(self._structure, flat), self._riders))
 
-    def types(self, rows: int) -> list[tf.TypeSpec]:
-        """Types of the tensors of a batch like this, with so many rows."""
+    def types(self, rows: int | None) -> list[tf.TypeSpec]:
+        """Types of the tensors of a batch like this, with so many rows, or with any number."""
         return [_with_rows(spec, rows) for spec in self._types]
 
     def without_tensors(self) -> "CallArguments":

@@ -15,8 +15,8 @@ from multigpu.cluster.reduction import Step, Workers
 from multigpu.devices.plan import Plan
 from multigpu.parallel.batch_norm import synchronized_layers, warn_of_slices
 from multigpu.parallel.data_parallel import Merged, data_parallel
+from multigpu.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
-from multigpu.parallel.trial_trace import check_by_trace
 from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
@@ -46,6 +46,8 @@ class DataParallelCall:
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
         self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
         self._warned = False
+        self._due = Due()
+        self._checks: dict[tuple, FirstBatchCheck] = {}  # of each kind of call
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
@@ -69,6 +71,9 @@ class DataParallelCall:
         try:
             yield
         except kinds as error:
+            for check in self._checks.values():
+                if check.seen:
+                    raise check.refusal() from error
             if self._called_with and not isinstance(error, WholeBatchError):
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
@@ -84,19 +89,32 @@ class DataParallelCall:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
         kind = (batch.kind, self._fingerprint())
-        ways = self._ways.get(kind, {})
         with self.layer_named():
-            if eager and kind not in self._ways and (len(self._plan.replicas) > 1 or self._plan.cluster):
-                ways = check_by_trace(parts, batch, self._plan)
-            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices, ways)
-        if eager:
-            self._ways[kind] = ways
+            after = self._check(kind, parts, batch, eager)
+            ways = self._ways.get(kind, {})
+            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices, ways, after)
         self.types = merged.types
         self._refuse_new_variables(known)
         if parts.statistics.of_slices and not self._warned:
             self._warned = True  # once for each parallel model
             warn_of_slices(parts.statistics.of_slices)
         return merged
+
+    def _check(self, kind: tuple, parts: TemplateParts, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
+        """Checks the first batch of each kind of call, now or in the step that is being traced, which has to wait."""
+        known = self._checks.get(kind)
+        alone = len(self._plan.replicas) == 1 and not self._plan.cluster
+        if alone or (known and known.is_done) or not (eager or is_on()):
+            return []
+        if eager:
+            check = self._checks[kind] = known or FirstBatchCheck(parts, batch, self._plan)
+            self._ways[kind] = check.ways
+            if is_on():
+                check.now(batch)
+            return []
+        check = known if known and known.belongs_to(batch) else FirstBatchCheck(parts, batch, self._plan)
+        self._checks[kind] = check
+        return [check.before_step(self._due)]
 
     def _workers(self, batch: CallArguments) -> OneWorker:
         """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""

@@ -43,6 +43,7 @@ def data_parallel(
     workers: OneWorker,
     sent_ahead: Mapping[int, list[tf.Tensor]],
     ways: dict[int, Rows],
+    after: Sequence[tf.Tensor] = (),
 ) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
 
@@ -54,8 +55,9 @@ def data_parallel(
         workers: the machines that run their own batches at the same time.
         sent_ahead: slices of inputs that are on the devices already, by the ids of the inputs.
         ways: how rows of weights are looked up, by ids, where no trace tells it.
+        after: what replicas wait for.
     """
-    steps = _Steps(parts, batch, plan, workers, sent_ahead, ways)
+    steps = _Steps(parts, batch, plan, workers, sent_ahead, ways, after)
     steps.check_new_values()
     slices = steps.split()
     replica = steps.make_replica()
@@ -88,6 +90,7 @@ class _Steps:
     workers: OneWorker
     sent_ahead: Mapping[int, list[tf.Tensor]]
     ways: dict[int, Rows]
+    after: Sequence[tf.Tensor]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
 
@@ -112,8 +115,8 @@ class _Steps:
 
     def split(self) -> Slices:
         """The batch in slices."""
-        with tf.device("CPU:0"):
-            here = count_rows(self.batch.tensors)
+        with tf.device("CPU:0"), tf.control_dependencies(self.after):
+            here = tf.identity(count_rows(self.batch.tensors))
             rows = share_rows(here, len(self.plan.replicas))
             slices = [self.sent_ahead.get(id(x)) or split(x, rows) for x in self.batch.tensors]
             return Slices(list(zip(*slices, strict=True)), rows, *self.workers.in_forward_pass.rows_around(here))

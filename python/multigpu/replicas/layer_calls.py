@@ -91,7 +91,7 @@ class LayerCalls:
         finally:
             self._stack.pop()
         made.ops = range(first, self._num_ops())
-        regularized = type(layer.activity_regularizer) in SUMS_OVER_VALUES
+        regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES
         self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
         return made.outputs
 

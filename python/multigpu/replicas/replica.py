@@ -106,10 +106,10 @@ class Replica:
         """
         with tf.device(None):
             function = tf.function(run or self, autograph=False).get_concrete_function(*self.specs)
-        self._note_lookups(function)
+        self.note_lookups(function)
         return function
 
-    def _note_lookups(self, function: tf.types.experimental.ConcreteFunction) -> None:
+    def note_lookups(self, function: tf.types.experimental.ConcreteFunction) -> None:
         """Notes how the rows of weights and of tables add up."""
         captured: Any = function.captured_inputs
         num_given, num_weights = len(function.inputs) - len(captured), self.num_weights

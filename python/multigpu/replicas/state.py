@@ -1,6 +1,6 @@
 """What a forward pass assigns (moving means, counters, seeds): from one value per replica to the one value kept."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import keras
 import tensorflow as tf
@@ -43,20 +43,10 @@ class Updates:
             buffers += [pack([new[id(variable)] for variable in members], bucket) for bucket in buckets]
         return buffers
 
-    def unpack(self, buffers: Sequence[tf.Tensor]) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """The inverse of `pack`: variables with their values."""
-        pairs = []
-        for buffer, (_, members, bucket) in zip(buffers, self._buckets(), strict=True):
-            pairs += [(members[i], value) for i, value in zip(bucket.members, open_bucket(buffer, bucket), strict=True)]
-        return pairs
-
-    def assign(
-        self,
-        buffers: Sequence[Sequence[tf.Tensor]],
-        kept: Sequence[tf.Tensor],
-        workers: OneWorker,
-    ) -> None:
-        """Combines all replicas' buffers on the owners and assigns the template's variables.
+    def combined(
+        self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker
+    ) -> Iterator[tuple[keras.Variable, tf.Tensor]]:
+        """Variables with the one value that all replicas' buffers make, on the owner.
 
         Args:
             buffers: for each replica, what `pack` gave.
@@ -74,7 +64,12 @@ class Updates:
                     variable, value = members[number], combined[place]
                     if not is_averaged:
                         value = _of_first(variable, value, workers, bucket.owner, f"state {position} {place}")
-                    variable.assign(value)
+                    yield variable, value
+
+    def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker) -> None:
+        """Assigns the template's variables what all replicas' buffers make, on their owners."""
+        for variable, value in self.combined(buffers, kept, workers):
+            variable.assign(value)
 
     def _buckets(self) -> list[tuple[bool, list[keras.Variable], Bucket]]:
         return [(averaged, members, bucket) for averaged, members, buckets in self.groups for bucket in buckets]

@@ -65,6 +65,25 @@ class SyncBatchNorm:
             )
 
 
+class HeldStatistics(SyncBatchNorm):
+    """All BatchNormalizations, which take their moving statistics in training too, so that no row sees another."""
+
+    def __init__(self, layers: Sequence[keras.Layer]) -> None:
+        self.layers = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+
+    @contextlib.contextmanager
+    def seen_by_layers(self, counts: tf.Tensor, over: Callable[..., tf.Tensor], replica: tf.Tensor) -> Iterator[None]:
+        """While a replica is traced, its layers see what they have kept so far."""
+        with contextlib.ExitStack() as stack:
+            for layer in self.layers:
+                stack.enter_context(moments_from(layer, functools.partial(_held, layer)))
+            yield
+
+
+def _held(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, ...]:
+    return tuple(tf.cast(each, inputs.dtype) for each in (layer.moving_mean, layer.moving_variance))
+
+
 class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
 

@@ -1,0 +1,62 @@
+"""Numbers that ought to be the same, compared: by how much they differ, and how much of that is rounding."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+ROUNDINGS = 1000  # last digits by which sums in another order may differ
+ROUNDINGS_OF_HALF = 30  # likewise, of a type that has about three digits
+
+
+class Difference(NamedTuple):
+    """The largest difference between two tensors, and the largest value in the second one."""
+
+    difference: float
+    largest: float
+
+    @property
+    def relative(self) -> float:
+        """The difference relative to the largest value."""
+        return self.difference / self.largest if self.largest else self.difference
+
+
+def differences(actual: Mapping[str, tf.Tensor], expected: Mapping[str, tf.Tensor]) -> dict[str, Difference]:
+    """The difference of each tensor, dense, ragged or sparse, by name."""
+    return {name: difference(actual[name], expected[name]) for name in expected}
+
+
+def difference(actual: tf.Tensor, expected: tf.Tensor) -> Difference:
+    """By how much two tensors differ. Other shapes differ infinitely, texts by 1."""
+    parts = [tf.nest.flatten(x, expand_composites=True) for x in (actual, expected)]
+    each = [_difference(np.asarray(a), np.asarray(e)) for a, e in zip(*parts, strict=True)]
+    return max(each, key=lambda found: found.relative)
+
+
+def _difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
+    if actual.shape != expected.shape:
+        return Difference(np.inf, 1.0)
+    if expected.size == 0:
+        return Difference(0.0, 0.0)
+    if expected.dtype.kind in "OSU":
+        return Difference(float(np.any(actual != expected)), 1.0)
+    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+    a, e = actual.astype(kind), expected.astype(kind)
+    with np.errstate(invalid="ignore"):
+        apart = np.where((a == e) | (np.isnan(a) & np.isnan(e)), 0.0, np.abs(a - e))
+    finite = np.abs(e[np.isfinite(e)])
+    return Difference(float(np.nan_to_num(apart, nan=np.inf).max()), float(finite.max(initial=0.0)))
+
+
+def last_digit(layers: Sequence[keras.Layer]) -> float:
+    """The relative change that the last digit makes, in the smallest floating-point type that the layers compute in."""
+    types = [tf.as_dtype(layer.compute_dtype) for layer in layers]
+    digits = [float(np.finfo(t.as_numpy_dtype).eps) if t != tf.bfloat16 else 2.0**-7 for t in types if t.is_floating]
+    return max(digits, default=0.0)
+
+
+def rounding(digit: float) -> float:
+    """The relative difference that sums in another order may make, given that of a last digit."""
+    return digit * (ROUNDINGS_OF_HALF if digit > 1e-4 else ROUNDINGS)

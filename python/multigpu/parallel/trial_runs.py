@@ -1,0 +1,172 @@
+"""Runs of a replica on some rows of a batch, on one device, beside the step: nothing is assigned, no tape is there."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.batches.call_arguments import CallArguments, flatten_composites
+from multigpu.batches.split_merge import count_rows, merge, take_rows
+from multigpu.cluster.one_worker import OneWorker
+from multigpu.devices.plan import Plan
+from multigpu.replicas.layer_calls import LayerCall, LayerCalls
+from multigpu.replicas.outputs import Result
+from multigpu.replicas.position import Position
+from multigpu.replicas.replica import Function, Replica
+from multigpu.replicas.row_mixing import WholeBatchError
+from multigpu.replicas.state import weighted_mean
+from multigpu.replicas.sync_batch_norm import HeldStatistics
+from multigpu.replicas.template import TemplateParts
+from multigpu.weights.place_locate import read
+from multigpu.weights.rows import Rows
+
+Change = Callable[[tf.Tensor], tf.Tensor]
+
+
+class Span(NamedTuple):
+    """Span of a batch: from `begin` to `end`, which is not one of them."""
+
+    begin: int
+    end: int
+
+
+class TrialRuns:
+    """A template that is run on slices of a batch, one after the other.
+
+    BatchNormalization takes its moving statistics: that slices have statistics of their own is known.
+    """
+
+    def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
+        """Traces a replica. What cannot be traced is run op by op, and so is all where a trace would wait for a thread.
+
+        Args:
+            parts: the template.
+            batch: the arguments of the call, with tensors or with types in their places.
+            plan: where the call is to run. Trials run on the first device.
+
+        Raises:
+            WholeBatchError: the trace shows that a layer mixes rows.
+        """
+        self._parts = dataclasses.replace(parts, statistics=HeldStatistics(parts.layers), jit_compile=False)
+        self._plan = dataclasses.replace(plan, groups=(), parts=())
+        self._workers = OneWorker(self._plan.first_devices)
+        self._batch = batch
+        self._replica = self._made(batch)
+        specs = [*(tf.TensorSpec((), x.dtype) for x in batch.scalars), *self._replica.specs]
+        self._function: Function = self._run_replica
+        with self._apart():
+            try:
+                trace = tf.function(self._run_replica, autograph=False).get_concrete_function(*specs)
+                self._function = self._function if has_one_thread() else trace
+                self._replica.note_lookups(trace)
+            except WholeBatchError:
+                raise
+            except Exception:  # anything, of code that needs numbers
+                pass
+
+    @property
+    def ways(self) -> dict[int, Rows]:
+        """How rows of weights and tables are looked up, by their ids, as far as a trace shows it."""
+        types = getattr(self._replica, "types", {})
+        return {**{weight: each.rows for weight, each in types.items() if each.rows}, **self._replica.rows_of_tables}
+
+    def take(self, inputs: Sequence[tf.Tensor]) -> int:
+        """Takes values of the call's inputs: its scalars, then components of its tensors. Returns how many rows."""
+        number = len(self._batch.scalars)
+        self._scalars, components = list(inputs[:number]), list(inputs[number:])
+        self._tensors = tf.nest.pack_sequence_as(self._batch.types(None), components, expand_composites=True)
+        self._total = int(count_rows(self._tensors[:1]))
+        return self._total
+
+    def run(self, rows: Span, change: Change = tf.identity) -> Result:
+        """What the template gives for some rows, each tensor that it takes having been changed."""
+        with self._apart():
+            results = self._function(*self._taken(rows, change))
+            return self._replica.layout.open(results)  # which is known only now, run op by op
+
+    def merged(self, results: Sequence[Result], slices: Sequence[Span]) -> dict[str, tf.Tensor]:
+        """What slices gave, put together, by what it is: outputs, added losses, and what is assigned."""
+        kept = [tf.constant(rows.end - rows.begin) for rows in slices]
+        with self._apart():
+            outputs = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
+            losses = [weighted_mean(each, kept) for each in zip(*(result.losses for result in results), strict=True)]
+            state = list(self._replica.updates.combined([result.updates for result in results], kept, self._workers))
+        return {
+            **{f"output {number}": x for number, x in enumerate(outputs)},
+            **{f"added loss {number}": x for number, x in enumerate(losses)},
+            # or else its user says how the values of slices are combined
+            **{f"variable {v.path!r}": x for v, x in state if v.aggregation == "none"},
+        }
+
+    def device_computes(self) -> bool:
+        """Whether the device gives numbers at all. One that stands in for a GPU to count copies gives anything."""
+        with self._apart():
+            return np.array_equal(tf.square(tf.constant([2.0, 3.0])), [4.0, 9.0])
+
+    def calls(self, rows: Span) -> LayerCall:
+        """The calls of layers, and of operations of functional models, in a run op by op, up to where it fails."""
+        graphs = [self._parts.template, *self._parts.layers]
+        called = [*self._parts.layers, *(each for graph in graphs for each in getattr(graph, "operations", []))]
+        calls = LayerCalls(self._parts.template)
+        # anything may be raised: the call that failed has given nothing
+        with self._apart(), calls.noted(list(dict.fromkeys(called))), contextlib.suppress(Exception):
+            scalars, others = len(self._scalars), self._taken(rows, tf.identity)
+            self._made(self._batch.with_scalars(self._scalars))(*others[scalars:])
+        return calls.root
+
+    def _made(self, batch: CallArguments) -> Replica:
+        return Replica(self._parts, batch, alone=False, workers=self._workers, plan=self._plan)
+
+    def _run_replica(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        number = len(self._batch.scalars)
+        self._replica = self._made(self._batch.with_scalars(inputs[:number]))
+        return self._replica(*inputs[number:])
+
+    def _position(self, rows: Span) -> Position:
+        """Of some rows in a batch that has all that are run."""
+        return Position(*map(tf.constant, (rows.end - rows.begin, 0, rows.begin, self._total)))
+
+    def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
+        """What the replica takes for some rows."""
+        variables = [read(variable) for variable in (*self._parts.weights, *self._parts.state)]
+        slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
+        numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]
+        return [*self._scalars, *numbers, *self._position(rows)]
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Outside of any function and tape, on the first device. Layers keep no tensor of it: one has no value."""
+        layers = [self._parts.template, *self._parts.layers]
+        before = [dict(vars(layer)) for layer in layers]
+        eagerly = tf.config.functions_run_eagerly()
+        tf.config.run_functions_eagerly(eagerly or has_one_thread())
+        try:
+            with tf.init_scope(), tf.device(self._plan.first_devices[0]):
+                yield
+        finally:
+            tf.config.run_functions_eagerly(eagerly)
+            for layer, attributes in zip(layers, before, strict=True):
+                for new in vars(layer).keys() - attributes.keys():
+                    del vars(layer)[new]
+                vars(layer).update(attributes)
+
+
+def has_one_thread() -> bool:
+    """Whether TensorFlow has one thread for ops, so that an op of a step that waits for a function waits for ever."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    asked = tf.config.threading.get_inter_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTEROP_THREADS", 0))
+    return (asked or cores) == 1
+
+
+def with_other_last_digits(digit: float) -> Change:
+    """A change of floating-point numbers by about their last digit, up or down."""
+    random = np.random.default_rng(0)
+
+    def change(x: tf.Tensor) -> tf.Tensor:
+        return x * tf.cast(1 + digit * random.choice([-1, 1], x.shape), x.dtype) if x.dtype.is_floating else x
+
+    return change

@@ -1,0 +1,292 @@
+"""The first batch of each kind of call is checked, whatever a trace shows: on some rows, whole and in two slices."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from equality import assert_same_numbers, mean_squared, random_ids, random_rows
+from keras import layers, ops
+
+from multigpu import multi_gpu_model
+from multigpu.batches.call_arguments import CallArguments
+from multigpu.parallel.first_batch import FirstBatchCheck
+from multigpu.replicas.template import TemplateParts
+
+X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
+REFUSED = r"Expected layers that take the rows of a batch one by one.* Received: {}.* rows 0 to 7 and 8 to 15 "
+
+
+class RowsMixed(layers.Layer):
+    """Gives what a function makes of its inputs, in a call that takes `training`."""
+
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x, training=False):
+        return self.function(x)
+
+
+def deviation_of_groups(x):
+    groups = tf.reshape(x, [4, -1, tf.shape(x)[1]])
+    deviation = tf.reduce_mean(tf.math.reduce_std(groups, axis=0), axis=1, keepdims=True)
+    return x + tf.tile(deviation, [4, 1])
+
+
+def in_numpy(x):
+    return tf.ensure_shape(tf.numpy_function(lambda a: a - a.mean(0), [x], tf.float32), x.shape)
+
+
+MIXING = {
+    "groups of rows": deviation_of_groups,
+    "a branch": lambda x: tf.cond(tf.shape(x)[0] > 0, lambda: x - tf.reduce_mean(x, 0), lambda: x),
+    "a loop": lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), [0, x])[1],
+    "a map over columns": lambda x: tf.transpose(tf.map_fn(lambda c: c - tf.reduce_mean(c), tf.transpose(x))),
+    "a function": tf.function(lambda x: x - tf.reduce_mean(x, 0)),
+    "numpy": in_numpy,
+    "softmax": lambda x: ops.softmax(x, axis=0),
+    "cumsum": lambda x: ops.cumsum(x, axis=0),
+    "sort": lambda x: ops.sort(x, axis=0),
+    "reversed": lambda x: x[::-1],
+    "rolled": lambda x: ops.roll(x, 1, axis=0),
+    "the first row": lambda x: x + x[:1],
+    "products of rows": lambda x: ops.matmul(ops.matmul(x, ops.transpose(x)), x),
+    "divided by the number of rows": lambda x: x / ops.cast(ops.shape(x)[0], "float32"),
+    "the first half": lambda x: x * ops.cast(ops.arange(ops.shape(x)[0]) < ops.shape(x)[0] // 2, "float32")[:, None],
+    "rows in time": lambda x: ops.reshape(ops.cumsum(ops.reshape(x, (2, -1, 4)), axis=0), (-1, 4)),
+    "one for an even number": lambda x: x if int(x.shape[0] or 0) % 2 else tf.where(tf.shape(x)[0] % 16 == 0, x + 1, x),
+}
+
+
+def after_a_layer(layer):
+    return keras.Sequential([keras.Input((4,)), layers.Dense(4), layer, layers.Dense(2)])
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_a_layer_that_mixes_rows_is_named_without_any_rule(name):
+    template = after_a_layer(RowsMixed(MIXING[name], name="mixes"))
+    seen(template, X, "layer 'mixes'")
+
+
+def seen(template, x, who, **kwargs):
+    """The check alone sees it, in a call of the model op by op."""
+    parallel = multi_gpu_model(template, gpus=2)
+    batch = CallArguments((x,), kwargs)
+    with pytest.raises(ValueError, match=REFUSED.format(who)):
+        FirstBatchCheck(TemplateParts.of(template, parallel.plan), batch, parallel.plan).now(batch)
+
+
+class Codebook(layers.Layer):
+    """Keeps a state in the variable of a layer of Keras, which it holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.book = layers.Embedding(3, 4, trainable=False)
+
+    def build(self, shape):
+        self.book.build(None)
+
+    def call(self, x):
+        codes = self.book.embeddings
+        nearest = ops.one_hot(ops.argmin(ops.sum((x[:, None] - codes[None]) ** 2, -1), -1), 3)
+        codes.assign(ops.matmul(ops.transpose(nearest), x) / (ops.sum(nearest, 0)[:, None] + 0.1))
+        return x
+
+
+def two_views():
+    first, second = keras.Input((4,)), keras.Input((4,))
+    encoder = layers.Dense(3)
+    return keras.Model([first, second], layers.Concatenate(axis=0, name="joined")([encoder(first), encoder(second)]))
+
+
+class Weighted(keras.Model):
+    """Takes an argument beside its inputs that may have no rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(2)
+
+    def call(self, x, neighbours=None):
+        return self.dense(x if neighbours is None else ops.matmul(neighbours, x))
+
+
+def test_rows_joined_along_the_batch_axis_are_seen():
+    template = two_views()
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'joined'")):
+        parallel.predict([X, X[::-1]], batch_size=16, verbose=0)
+
+
+def test_an_argument_whose_rows_are_not_those_of_the_batch_is_seen():
+    template = Weighted()
+    template(X)
+    with pytest.raises(ValueError, match=r"Received: layer|Received: model"):
+        multi_gpu_model(template, gpus=2)(X, neighbours=random_rows(16, 16))
+
+
+def test_a_layer_that_fails_on_slices_is_named():
+    in_sixteens = RowsMixed(lambda x: ops.reshape(ops.reshape(x, (-1, 16, 4)) * 2, (-1, 4)), name="fails")
+    seen(after_a_layer(in_sixteens), X, "layer 'fails'")
+
+
+# Each way of calling a model ------------------------------------------------------------------------------------------
+
+
+class Compares(layers.Layer):
+    """Compares rows in a branch, where no trace shows it, if asked."""
+
+    on = True
+
+    def call(self, x):
+        return tf.cond(tf.shape(x)[0] > 0, lambda: x - tf.reduce_mean(x, 0) * self.on, lambda: x)
+
+
+def own_loop(parallel):
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(parallel(x, training=True) ** 2)
+        weights = parallel.trainable_variables
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(gradient)
+
+    step(tf.constant(X))
+
+
+WAYS = {
+    "fit": lambda p: p.fit(X, Y, batch_size=16, verbose=0),
+    "evaluate": lambda p: p.evaluate(X, Y, batch_size=16, verbose=0),
+    "predict": lambda p: p.predict(X, batch_size=16, verbose=0),
+    "train_on_batch": lambda p: p.train_on_batch(X, Y),
+    "a call": lambda p: p(X),
+    "a generator": lambda p: p.fit(((X, Y) for _ in range(3)), steps_per_epoch=3, shuffle=False, verbose=0),
+    "own_loop": own_loop,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_calling_ends_before_a_weight_has_changed(way):
+    template = after_a_layer(Compares(name="mixes"))
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared())
+    before = template.get_weights()
+    # in a function of one's own, the error is TensorFlow's, and the layer is not looked for
+    who, kind = ("model", tf.errors.InvalidArgumentError) if way == "own_loop" else ("layer 'mixes'", ValueError)
+    with pytest.raises(kind, match=r"(?s)" + REFUSED.format(who)):
+        WAYS[way](parallel)
+    assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_several_steps_in_one_and_a_class_of_ones_own_are_checked(run_eagerly):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.mixes, self.dense = Compares(name="mixes"), layers.Dense(2)
+
+        def call(self, x, training=False):
+            return self.dense(self.mixes(x))
+
+        def train_step(self, data):
+            noise = tf.random.stateless_normal(tf.shape(data[0]), [1, 2])
+            self(noise, training=True)
+            return super().train_step(data)
+
+    template = Own()
+    template(X)
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly, steps_per_execution=1 if run_eagerly else 2)
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        parallel.fit(X, Y, batch_size=16, epochs=2, verbose=0)
+
+
+def test_one_row_is_no_batch_to_check_and_the_next_one_is():
+    parallel = multi_gpu_model(after_a_layer(Compares(name="mixes")), gpus=2)
+    parallel.compile(**mean_squared())
+    parallel.train_on_batch(X[:1], Y[:1])
+    with pytest.raises(ValueError, match=r"Received: layer 'mixes'. When rows 0 to 1 and 2 to 2 of the first batch"):
+        parallel.train_on_batch(X[:3], Y[:3])
+
+
+def test_a_switch_turns_it_off(monkeypatch):
+    monkeypatch.setenv("MULTIGPU_CHECK", "0")
+    template = after_a_layer(Compares(name="mixes"))
+    parallel = multi_gpu_model(template, gpus=2)
+    slices = np.concatenate([template(X[:8]), template(X[8:])])
+    np.testing.assert_allclose(parallel(X), slices, rtol=1e-5, atol=1e-6)
+
+
+class CountsCalls(layers.Layer):
+    calls = 0
+
+    def call(self, x):
+        type(self).calls += 1
+        return x
+
+
+def test_each_kind_of_call_is_checked_once(monkeypatch):
+    parallel = multi_gpu_model(after_a_layer(CountsCalls()), gpus=2)
+    parallel.compile(**mean_squared())
+    monkeypatch.setattr(CountsCalls, "calls", 0)
+    for calls in (4, 4):  # the check's trace and the step's, of training and of validation
+        parallel.fit(X, Y, batch_size=5, epochs=2, validation_data=(X, Y), verbose=0)
+        assert CountsCalls.calls == calls
+
+
+def test_no_batch_of_a_generator_is_lost():
+    batches = [(X[:size], Y[:size]) for size in (8, 8, 5)]
+    one, parallel = after_a_layer(layers.ReLU()), after_a_layer(layers.ReLU())
+    parallel.set_weights(one.get_weights())
+    spread = multi_gpu_model(parallel, gpus=2)
+    for model in (one, spread):
+        model.compile(**mean_squared())
+        model.fit((batch for batch in batches), steps_per_epoch=3, shuffle=False, verbose=0)
+    assert int(spread.optimizer.iterations) == 3
+    for weight, expected in zip(parallel.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-6)
+
+
+# What is no mistake ---------------------------------------------------------------------------------------------------
+
+
+def ids_and_masks():
+    return keras.Sequential([keras.Input((6,), dtype="int32"), layers.Embedding(9, 4, mask_zero=True), layers.LSTM(3)])
+
+
+def normalized():
+    return after_a_layer(layers.BatchNormalization())
+
+
+def ill_conditioned():
+    """One last digit of an input moves its outputs by about 1."""
+    return after_a_layer(layers.Lambda(lambda x: ops.sin(1e7 * x)))
+
+
+def nearest():
+    return after_a_layer(layers.Lambda(lambda x: ops.one_hot(ops.argmax(x, -1), 4)))
+
+
+TAKEN = {
+    "masks": (ids_and_masks, random_ids(16, 6, below=9)),
+    "BatchNormalization": (normalized, X),
+    "ill-conditioned": (ill_conditioned, X),
+    "argmax": (nearest, X),
+    "Dropout": (lambda: after_a_layer(layers.Dropout(0.5)), X),
+    "noise of TensorFlow's": (lambda: after_a_layer(RowsMixed(lambda x: x + tf.random.normal(tf.shape(x)))), X),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_one_device_gives_is_not_refused(name):
+    build, x = TAKEN[name]
+    template = build()
+    plan = multi_gpu_model(template, gpus=2).plan
+    for training in (True, False):
+        batch = CallArguments((x,), {"training": training})
+        check = FirstBatchCheck(TemplateParts.of(template, plan), batch, plan)
+        check.now(batch)
+        assert check.is_done
