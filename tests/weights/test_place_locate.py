@@ -38,7 +38,7 @@ def test_a_variable_is_located_where_it_was_placed(device, dtype):
         variable = keras.Variable([[0, 1], [1, 0]], dtype=dtype, name="v")
     assert locate(variable) == "CPU:3"
     before = variable.numpy()
-    assert place([variable], device)
+    assert place([(variable, device)]) == [variable]
     assert locate(variable) == device
     np.testing.assert_array_equal(variable.numpy(), before)
     np.testing.assert_array_equal(read(variable), before)
@@ -48,13 +48,13 @@ def test_a_variable_is_located_where_it_was_placed(device, dtype):
 def test_what_is_in_place_already_keeps_its_memory():
     variable = keras.Variable([1.0])
     before = memory(variable)
-    assert not place([variable], "CPU:0")
+    assert not place([(variable, "CPU:0")])
     assert memory(variable) == before
 
 
 def test_a_placed_variable_is_assigned_and_updated_where_it_is():
     variable = keras.Variable([1.0, 2.0])
-    place([variable], "CPU:4")
+    place([(variable, "CPU:4")])
     variable.assign_add([1.0, 1.0])
     assert variable.numpy().tolist() == [2.0, 3.0]
     assert locate(variable) == "CPU:4"

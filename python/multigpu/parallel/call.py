@@ -17,6 +17,7 @@ from multigpu.parallel.batch_norm import synchronized_layers, warn_of_slices
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
+from multigpu.private_api.graphs import one_program
 from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
@@ -56,6 +57,7 @@ class DataParallelCall:
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Merged:
         """Outputs and added losses for one batch."""
         if not tf.executing_eagerly():
+            self._refuse_one_program()
             return self._spread(CallArguments(args, kwargs), eager=False)
         if run_eagerly or tf.config.functions_run_eagerly():
             return self._spread(CallArguments(args, kwargs), eager=True)
@@ -64,6 +66,15 @@ class DataParallelCall:
             key = (*ranks, *self._fingerprint())
             outputs, riders, losses = self._as_function(args, kwargs, _riders((args, kwargs)), key)
         return Merged(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses, self.types)
+
+    def _refuse_one_program(self) -> None:
+        if one_program():
+            raise ValueError(
+                "Expected a function that XLA does not compile as a whole: its program would run on one device. "
+                f"Received: a call of {self._template.name!r}, which runs on several, in a `tf.function` with "
+                "`jit_compile=True`. Leave that out there, and compile the model with `jit_compile=True`: XLA then "
+                "compiles each replica."
+            )
 
     @contextlib.contextmanager
     def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:

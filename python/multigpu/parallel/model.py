@@ -24,7 +24,7 @@ from multigpu.parallel.template_answers import TemplateAnswers
 from multigpu.parallel.verb_errors import guarded
 from multigpu.private_api.callers import is_exported
 from multigpu.private_api.hooks import AddsNoMask
-from multigpu.private_api.layers import compile_arguments, show_input
+from multigpu.private_api.layers import compilation, compile_arguments, show_input
 from multigpu.private_api.replaced import replaced
 from multigpu.saving.template_facade import TemplateFacade, is_part
 from multigpu.weights.optimizer_slots import build_slots
@@ -44,6 +44,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
     """
 
     optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
+    compiled = Shared()
     stop_training = False  # by Keras' loop, which sets it
 
     def __init__(self, template: keras.Model, plan: Plan):
@@ -65,8 +66,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         self._steps_that_call: set[str] = set()
         self._functions: dict[str, Any] = {}  # of steps, as made last, by name
         self._traced_for: dict[str, list[int]] = {}  # synchronized layers, by the same names
-        if template.compiled:
-            self._compile_like_template()
+        self._compilation: object = None  # of the template, that this one is compiled like
+        self._follow_compilation()
 
     def __getattr__(self, name: str) -> Any:
         template = self.__dict__.get("template")
@@ -140,15 +141,18 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         """
         check_no_strategy(USED)
         self.template.compile(*args, **kwargs)
-        if self.template.compiled:  # a class may write its own `compile()` and keep Keras' out of it
-            self._compile_like_template()
+        self._follow_compilation()
 
-    def _compile_like_template(self) -> None:
+    def _follow_compilation(self) -> None:
+        """Compiles this model as the template was compiled last: by itself, or by any parallel model of it."""
+        if not self.template.compiled or compilation(self.template) is self._compilation:
+            return  # a class may write its own `compile()` and keep Keras' out of it
+        self._compilation = compilation(self.template)
         arguments = compile_arguments(self.template)
         arguments.update(optimizer=self.template.optimizer, jit_compile=False, auto_scale_loss=False)
         super().compile(**arguments)
         metrics = [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Metric)]
-        place([v for metric in [*self.metrics, *metrics] for v in metric.variables], "CPU:0")  # single numbers, mostly
+        place((v, "CPU:0") for metric in [*self.metrics, *metrics] for v in metric.variables)  # single numbers, mostly
         self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
 
     def make_train_function(self, force: bool = False) -> Any:
@@ -166,6 +170,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         return self._made("predict_function", super().make_predict_function, force)
 
     def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+        self._follow_compilation()
         before, synchronized = getattr(self, name), synchronized_layers(self.template)
         make(force or self._traced_for.get(name, synchronized) != synchronized)
         self._traced_for[name] = synchronized

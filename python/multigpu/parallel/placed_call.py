@@ -106,10 +106,10 @@ def keep_weights(layer: keras.Layer, device: str, new: bool = False) -> None:
     if "kept_by" in layer.__dict__ or any(backing_variable(variable) is None for variable in layer.variables):
         return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
     layer.__dict__["kept_by"] = Placement(next(_placements), device)  # set so, Keras does not track it
-    weights = [variable for variable in layer.variables if stored_dtype(variable).is_floating]
+    weights = [(variable, device) for variable in layer.variables if stored_dtype(variable).is_floating]
     if new:
-        place(weights, device)
+        place(weights)
     elif tf.executing_eagerly():
-        move([(variable, device) for variable in weights])
+        move(weights)
     else:  # the step that is being traced is the first that reads them
-        outside_of_functions(place, weights, device)
+        outside_of_functions(place, weights)

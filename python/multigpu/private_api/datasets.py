@@ -19,6 +19,11 @@ def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
     return [function.function.graph.as_graph_def() for function in dataset._functions()]
 
 
+def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
+    """What the functions of a dataset's last step have captured."""
+    return [x for function in dataset._functions() for x in function.function.captured_inputs]
+
+
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The datasets that a dataset is made of."""
     return dataset._inputs()

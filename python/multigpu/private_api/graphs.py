@@ -4,6 +4,12 @@ import contextlib
 from collections.abc import Iterator
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+
+def one_program() -> bool:
+    """Whether XLA compiles the function that is being traced, or one around it. The context has no public name."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 @contextlib.contextmanager

@@ -32,6 +32,11 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     return dict(model._compile_config.config)
 
 
+def compilation(model: keras.Model) -> object:
+    """What tells one `compile()` of a model from another; None before the first."""
+    return getattr(model, "_compile_config", None)
+
+
 def restore_compile_arguments(model: keras.Model, arguments: dict[str, Any]) -> None:
     """Gives a model the arguments back with which it was compiled, without compiling it anew."""
     model._compile_config.config.update(arguments)

@@ -95,7 +95,7 @@ NAMES_IN_CODE = {
     OF_TENSORFLOW + "client.session:BaseSession": ("_config",),
     OF_TENSORFLOW + "eager.context:Context": ("_collective_ops_server_def", "_context_handle", "_initialized"),
     OF_TENSORFLOW + "framework.ops:get_gradient_function": ("_gradient_op_type",),
-    OF_TENSORFLOW + "ops.resource_variable_ops:BaseResourceVariable": ("_unique_id",),
+    OF_TENSORFLOW + "ops.resource_variable_ops:BaseResourceVariable": ("_handle",),
 }
 
 

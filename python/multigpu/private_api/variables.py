@@ -1,4 +1,4 @@
-"""The TensorFlow variable behind a Keras variable. Keras has no public way to ask for it, or to give it another one."""
+"""The TensorFlow variable behind a Keras variable: Keras has no public way to it, or to give it other memory."""
 
 import keras
 import tensorflow as tf
@@ -9,10 +9,10 @@ def backing_variable(variable: keras.Variable) -> tf.Variable:
     return variable._value
 
 
-def replace_backing_variable(variable: keras.Variable, moved: tf.Variable) -> None:
-    """Gives a Keras variable other memory. Optimizers still find its slots: they know it by TensorFlow's unique id."""
-    moved._unique_id = variable._value._unique_id
-    variable._value = moved
+def give_memory(variable: tf.Variable, handle: tf.Tensor) -> None:
+    """Gives a variable other memory. It stays the object that optimizers, functions and users know."""
+    handle.took_over_from = variable._handle  # graphs know that by its id, which no other may have meanwhile
+    variable._handle = handle
 
 
 def is_seed(variable: keras.Variable) -> bool:

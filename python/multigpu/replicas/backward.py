@@ -113,6 +113,12 @@ class Backward:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
             gradients = self._run.gradients(again, used, arguments[len(self._arrived) :])
+            if any(gradients[part] is None for part in parts):
+                raise ValueError(
+                    "Expected derivatives of a parallel model by `tf.GradientTape`, one within another for higher "
+                    "orders. Received: a `tf.autodiff.ForwardAccumulator`, in which TensorFlow's tapes record nothing. "
+                    "Use tapes, or call the template, which runs on one device."
+                )
             targets = [_values(gradients[part]) for part in parts]
             sources = [*arguments, *self._run.tables]
             return tape.gradient(targets, sources, [dense(x) for x in upstream])

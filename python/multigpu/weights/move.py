@@ -1,4 +1,4 @@
-"""Moving weights, with the slots of their optimizers, and the functions that have to be traced anew."""
+"""Moving weights, with the slots of their optimizers."""
 
 import gc
 from collections.abc import Iterable, Sequence
@@ -10,18 +10,21 @@ from multigpu.weights.place_locate import place
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
-    """Places variables, takes the slots of their optimizers along, and makes models trace their functions anew."""
-    moved = [variable for variable, device in destinations if place([variable], device)]
-    if not moved:
-        return
-    for model in models_with(moved):
-        model.train_function = model.test_function = model.predict_function = None
+    """Places variables, and takes the slots of their optimizers along.
+
+    Models train on with the functions that they have: what is frozen takes effect with `compile()` alone. One that XLA
+    compiles is traced anew, since it is a program of one device.
+    """
+    moved = place(destinations)
+    for model in models_with(moved) if moved else ():
+        if model.jit_compile:
+            model.train_function = model.test_function = model.predict_function = None
         if getattr(model, "optimizer", None) is not None:
             place_slots(model.optimizer, model.trainable_variables)
 
 
 def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
-    """All living models with any of these variables, also those that only share a layer: they hold stale functions."""
+    """All living models with any of these variables, also those that only share a layer."""
     wanted = set(map(id, variables))
     classes = _with_subclasses(keras.Model)
     models = [thing for thing in gc.get_objects() if type(thing) in classes]

@@ -39,11 +39,8 @@ def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> Non
 
 def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
     """Places what an optimizer keeps for each weight beside that weight, and all else, its counters, on the CPU."""
-    slots = slots_of(optimizer, weights)
-    for slot, weight in slots:
-        place([slot], locate(weight))
-    of_weights = {id(slot) for slot, _ in slots}
-    place([variable for variable in optimizer.variables if id(variable) not in of_weights], "CPU:0")
+    homes = {id(slot): locate(weight) for slot, weight in slots_of(optimizer, weights)}
+    place((variable, homes.get(id(variable), "CPU:0")) for variable in optimizer.variables)
 
 
 def slots_of(

@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from multigpu.devices.logical import short_name
-from multigpu.private_api.variables import backing_variable, replace_backing_variable
+from multigpu.private_api.variables import backing_variable, give_memory
+from multigpu.weights.forwarding import forward, spoil
 
 
 def num_bytes(variable: keras.Variable) -> int:
@@ -33,32 +34,27 @@ def stored_dtype(variable: keras.Variable) -> tf.DType:
 
 def memory(variable: keras.Variable | tf.Variable) -> int:
     """A number for the memory in which a variable is stored now, which changes when it is moved."""
-    return id(backing_variable(variable) if isinstance(variable, keras.Variable) else variable)
+    return id((backing_variable(variable) if isinstance(variable, keras.Variable) else variable).handle)
 
 
-def place(variables: Iterable[keras.Variable], device: str) -> bool:
-    """Moves variables to a device, in place and with their values. Returns whether any had to move.
+def place(destinations: Iterable[tuple[keras.Variable, str]]) -> list[keras.Variable]:
+    """Moves variables to devices, in place and with their values. Returns those that had to move.
 
-    The Keras objects stay the same ones. Optimizers that know a variable still do, since the moved variable keeps the
-    id by which they do. A function traced earlier holds the old memory: it is freed, so that such a function fails
-    aloud instead of reading stale values.
+    The objects of Keras and of TensorFlow stay the same ones, so that optimizers still know them. Functions that were
+    traced earlier go on with the new memory.
     """
-    away = [variable for variable in variables if locate(variable) != device]
-    for variable in away:
-        _move(variable, device)
-    return bool(away)
+    wanted = {id(backing_variable(variable)): (variable, device) for variable, device in destinations}
+    away = [(variable, device) for variable, device in wanted.values() if locate(variable) != device]
+    moved = [(backing_variable(variable), backing_variable(variable).handle) for variable, _ in away]
+    for variable, device in away:
+        _move(backing_variable(variable), device)
+    forward(moved)
+    return [variable for variable, _ in away]
 
 
-def _move(variable: keras.Variable, device: str) -> None:
-    old = backing_variable(variable)
-    with tf.init_scope(), tf.device(device):
-        moved = tf.Variable(
-            tf.identity(old),
-            dtype=old.dtype,
-            trainable=old.trainable,
-            name=variable.name,
-            aggregation=old.aggregation,
-            synchronization=old.synchronization,
-        )
-    replace_backing_variable(variable, moved)
-    tf.raw_ops.DestroyResourceOp(resource=old.handle, ignore_lookup_error=True)
+def _move(variable: tf.Variable, device: str) -> None:
+    old = variable.handle
+    with tf.init_scope():
+        with tf.device(device):
+            give_memory(variable, tf.Variable(tf.identity(variable), dtype=variable.dtype).handle)
+        spoil(old, variable.dtype)

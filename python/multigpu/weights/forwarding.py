@@ -1,0 +1,50 @@
+"""Who holds the memory of a variable that moves goes on with the new one; whoever cannot be told of it fails aloud.
+
+A function that was traced has captured the handles of the variables that it reads: Python objects, in lists of Python.
+There they are exchanged, and the function reads, assigns and differentiates the variables where they are now. A
+pipeline of `tf.data` keeps its handles in C++: it finds no numbers, in a shape that suits nothing.
+"""
+
+import gc
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from multigpu.private_api.datasets import captured_by
+from multigpu.private_api.warn_caller import warn
+
+ODD = 1009  # numbers: a prime, which is the size of no layer
+
+
+def spoil(handle: tf.Tensor, dtype: tf.DType) -> None:
+    """Frees the memory that a variable had. What it leaves there cannot be taken for the value."""
+    nothing = tf.cast([math.nan] * ODD, dtype) if dtype.is_floating or dtype.is_complex else tf.zeros([ODD], dtype)
+    with tf.device(handle.device):
+        tf.raw_ops.AssignVariableOp(resource=handle, value=nothing)
+
+
+def forward(moved: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
+    """Gives everybody who holds a variable's old handle the new one.
+
+    Args:
+        moved: variables, with the handles that they had before.
+    """
+    if not moved:
+        return
+    _warn_of_pipelines({id(old): variable.name for variable, old in moved})
+    new = {id(old): variable.handle for variable, old in moved}
+    for holder in gc.get_referrers(*(old for _, old in moved)):
+        places = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
+        for place in [place for place, held in places if id(held) in new]:
+            holder[place] = new[id(holder[place])]
+
+
+def _warn_of_pipelines(names: dict[int, str]) -> None:
+    pipelines = [thing for thing in gc.get_objects() if issubclass(type(thing), tf.data.Dataset)]
+    reading = {names[id(x)] for pipeline in pipelines for x in captured_by(pipeline) if id(x) in names}
+    if reading:
+        warn(
+            "Expected pipelines of tf.data that read no weight which moves to another device. Received: one that reads "
+            f"{min(reading)!r}. It ends in an error when it is used again: make it anew, now that the weight has moved."
+        )
