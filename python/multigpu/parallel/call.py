@@ -17,7 +17,7 @@ from multigpu.parallel.batch_norm import synchronized_layers, warn_of_slices
 from multigpu.parallel.data_parallel import Merged, data_parallel
 from multigpu.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.parallel.row_changes import WholeBatchError, name_layer
-from multigpu.private_api.graphs import one_program
+from multigpu.private_api.graphs import within_xla
 from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
@@ -68,7 +68,7 @@ class DataParallelCall:
         return Merged(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses, self.types)
 
     def _refuse_one_program(self) -> None:
-        if one_program():
+        if within_xla():
             raise ValueError(
                 "Expected a function that XLA does not compile as a whole: its program would run on one device. "
                 f"Received: a call of {self._template.name!r}, which runs on several, in a `tf.function` with "

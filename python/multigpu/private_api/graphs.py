@@ -7,9 +7,9 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 
-def one_program() -> bool:
-    """Whether XLA compiles the function that is being traced, or one around it. The context has no public name."""
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+def within_xla() -> bool:
+    """Whether XLA will compile the function that is being traced, for which TensorFlow sets a context of its own."""
+    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 @contextlib.contextmanager

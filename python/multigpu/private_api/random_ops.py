@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
-from tensorflow.python.ops import control_flow_util, gen_stateless_random_ops, gen_stateless_random_ops_v2
+from tensorflow.python.ops import gen_stateless_random_ops, gen_stateless_random_ops_v2
 
 from multigpu.private_api.replaced import replaced
 
@@ -43,8 +43,3 @@ def draws_replaced(stand_in: Callable[[str, Callable[..., tf.Tensor]], Callable[
 def known_sizes(shape: tf.Tensor) -> tf.TensorShape:
     """What is known of a shape when a function is traced. `tf.get_static_value` knows all of it or nothing."""
     return constant_value_as_shape(shape)
-
-
-def within_xla() -> bool:
-    """Whether XLA will compile the function that is being traced, for which TensorFlow sets a context of its own."""
-    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

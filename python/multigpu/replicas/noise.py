@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from multigpu.batches.split_merge import count_rows
-from multigpu.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes, within_xla
+from multigpu.private_api.graphs import within_xla
+from multigpu.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
 from multigpu.replicas.open_shapes import ROWS, OpenShapes
 from multigpu.replicas.position import Position
 
