@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 
 import multigpu
-from multigpu.private_api import datasets, functional, hooks, losses, random_ops, runtime, serialization
+from multigpu.private_api import datasets, functional, graphs, hooks, losses, random_ops, runtime, serialization
 from multigpu.private_api import layers as of_layers
 from multigpu.private_api.gradients import custom_gradient
 from multigpu.private_api.graphs import body_of, side_by_side
@@ -141,7 +141,7 @@ def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():
 def test_a_function_for_xla_is_known_while_it_is_traced():
     found = []
     for jit in (True, None):
-        tf.function(lambda: found.append(random_ops.within_xla()), jit_compile=jit, autograph=False)()
+        tf.function(lambda: found.append(graphs.within_xla()), jit_compile=jit, autograph=False)()
     assert found == [True, False]
 
 
