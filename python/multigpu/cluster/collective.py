@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from multigpu.private_api.graphs import outermost
+
 _sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the function that is being traced → its sums
 
 
@@ -58,10 +60,7 @@ class _Sums:
 
 def outermost_graph() -> tf.Graph:
     """The graph of the whole function: those of branches, loops and functions inside of it run in one step with it."""
-    graph = tf.compat.v1.get_default_graph()
-    while isinstance(getattr(graph, "outer_graph", None), type(graph)):
-        graph = graph.outer_graph
-    return graph
+    return outermost(tf.compat.v1.get_default_graph())
 
 
 LARGEST = 0x7FFFFFFF  # of TensorFlow's numbers

@@ -104,6 +104,10 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
             keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
         return merged.outputs
 
+    def rematerialized_call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""
+        return call
+
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and types of the outputs: the template's."""
         return self.template.compute_output_spec(*args, **kwargs)

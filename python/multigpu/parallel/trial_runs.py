@@ -16,7 +16,7 @@ from multigpu.devices.plan import Plan
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls
 from multigpu.replicas.outputs import Result
 from multigpu.replicas.position import Position
-from multigpu.replicas.replica import Function, Replica
+from multigpu.replicas.replica import Function, Replica, complete_trace
 from multigpu.replicas.row_mixing import WholeBatchError
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.sync_batch_norm import HeldStatistics
@@ -60,7 +60,7 @@ class TrialRuns:
         self._function: Function = self._run_replica
         with self._apart():
             try:
-                trace = tf.function(self._run_replica, autograph=False).get_concrete_function(*specs)
+                trace = complete_trace(self._run_replica, specs, self._replica.carried)
                 self._function = self._function if has_one_thread() else trace
                 self._replica.note_lookups(trace)
             except WholeBatchError:
@@ -123,8 +123,9 @@ class TrialRuns:
 
     def _run_replica(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         number = len(self._batch.scalars)
-        self._replica = self._made(self._batch.with_scalars(inputs[:number]))
-        return self._replica(*inputs[number:])
+        replica = self._made(self._batch.with_scalars(inputs[:number]))
+        replica.carried, self._replica = self._replica.carried, replica
+        return replica(*inputs[number:])
 
     def _position(self, rows: Span) -> Position:
         """Of some rows in a batch that has all that are run."""

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops  # its registry of gradients: see `_tie`
 
+from multigpu.private_api.graphs import outermost
+
 ATTRIBUTE = "_multigpu_gradients"  # of a graph
 
 
@@ -32,7 +34,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         results = differentiable(*map(_of_this_graph, args))
         for result in tf.nest.flatten(results)[:1]:
             if tf.is_symbolic_tensor(result):
-                _tie(result.op.get_attr("_gradient_op_type").decode(), result.graph)
+                _tie(result.op.get_attr("_gradient_op_type").decode(), outermost(result.graph))
         return results
 
     return call

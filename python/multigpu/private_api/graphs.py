@@ -47,3 +47,10 @@ def body_of(op: tf.Operation, attribute: str) -> tf.Graph:
         attribute: under which the op has the function.
     """
     return op.graph._get_function(op.get_attr(attribute).name).graph
+
+
+def outermost(graph: tf.Graph) -> tf.Graph:
+    """The graph of the whole function, of that of a branch, a loop or a function in it; else the graph itself."""
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
+        graph = graph.outer_graph
+    return graph

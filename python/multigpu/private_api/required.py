@@ -75,8 +75,15 @@ ATTRIBUTES = {
         "stateless_truncated_normal_v2",
     ),
     OF_TENSORFLOW + "saved_model.save": ("save",),
+    OF_TENSORFLOW + "autograph.core.ag_ctx": ("ControlStatusCtx", "Status"),
+    OF_TENSORFLOW + "autograph.core.ag_ctx:Status": ("UNSPECIFIED",),
+    OF_TENSORFLOW + "eager.polymorphic_function.autograph_util": ("py_func_from_autograph",),
+    OF_TENSORFLOW + "eager.polymorphic_function.polymorphic_function:Function": ("_clone",),
     OF_TENSORFLOW + "framework.ops": ("gradient_registry",),
     OF_TENSORFLOW + "framework.ops:gradient_registry": ("_registry",),
+    OF_TENSORFLOW + "ops.cond_v2": ("cond_v2", "indexed_case"),
+    OF_TENSORFLOW + "ops.custom_gradient": ("_eager_mode_decorator", "_graph_mode_decorator"),
+    OF_TENSORFLOW + "ops.while_v2": ("while_loop",),
 }
 
 # classes and functions, and the names that their code has: of what they keep on an object, which is not made to ask it
@@ -94,6 +101,7 @@ NAMES_IN_CODE = {
     OF_KERAS + "saving.serialization_lib:SerializableDict": ("config",),
     OF_TENSORFLOW + "client.session:BaseSession": ("_config",),
     OF_TENSORFLOW + "eager.context:Context": ("_collective_ops_server_def", "_context_handle", "_initialized"),
+    OF_TENSORFLOW + "eager.polymorphic_function.polymorphic_function:Function": ("_autograph", "_jit_compile"),
     OF_TENSORFLOW + "framework.ops:get_gradient_function": ("_gradient_op_type",),
     OF_TENSORFLOW + "ops.resource_variable_ops:BaseResourceVariable": ("_handle",),
 }

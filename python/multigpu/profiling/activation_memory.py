@@ -4,14 +4,17 @@ The graph of one replica, forward and backward, is traced and never run. Its ops
 takes memory from the op that makes it to the last one that reads it. The most that is taken at once is the answer.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from multigpu.replicas.inner_graphs import as_one_graph
 from multigpu.replicas.parts import Parts, parts_of_ops, scopes_noted
-from multigpu.replicas.scope import inside_replica
+from multigpu.replicas.scope import ReplicaScope, inside_replica
+from multigpu.weights.place_locate import read
 
 OPEN_LENGTH = 128  # of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input
@@ -148,7 +151,11 @@ class _TrainingStep:
     def _run(self, inputs: object) -> list[tf.Tensor]:
         graph = tf.compat.v1.get_default_graph()
         self._noted = Parts(self._parts, self._parts)
-        with inside_replica(), scopes_noted(self._noted.scope), tf.GradientTape() as tape:
+        variables = self._template.variables
+        with (
+            tf.GradientTape() as tape,
+            self._around(ReplicaScope(variables, list(map(read, variables)))),
+        ):
             outputs = keras.tree.flatten(self._template(inputs, training=True))
         self._num_forward = len(graph.get_operations())
         upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
@@ -161,6 +168,13 @@ class _TrainingStep:
         self.gradients = [x for x in tf.nest.flatten(found, expand_composites=True) if x is not None]
         self._num_ops = len(graph.get_operations())
         return self.gradients
+
+    @contextlib.contextmanager
+    def _around(self, scope: ReplicaScope) -> Iterator[None]:
+        """While it lasts, code is run by a replica."""
+        again = None if self._parts else self._around
+        with scope, inside_replica(), scopes_noted(self._noted.scope), as_one_graph(scope, again):
+            yield
 
 
 def specs_of(template: keras.Model, rows: int, open_length: int = OPEN_LENGTH) -> Any:

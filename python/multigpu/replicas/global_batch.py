@@ -16,9 +16,10 @@ import tensorflow as tf
 from multigpu.batches.call_arguments import CallArguments
 from multigpu.batches.riders import riders_of
 from multigpu.cluster.one_worker import OneWorker
+from multigpu.replicas.inner_graphs import as_one_graph
 from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
 from multigpu.replicas.parts import scopes_noted
-from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
+from multigpu.replicas.scope import ReplicaScope, inside_replica
 from multigpu.replicas.template import TemplateParts
 from multigpu.weights.place_locate import locate, read
 
@@ -45,9 +46,13 @@ class GlobalBatchCalls:
     """
 
     def __init__(
-        self, calls: LayerCalls, losses: Collection[int] = (), variables: Sequence[keras.Variable] = ()
+        self,
+        calls: LayerCalls,
+        losses: Collection[int] = (),
+        variables: Sequence[keras.Variable] = (),
+        carried: Sequence[keras.Variable] = (),
     ) -> None:
-        self.losses, self.variables = losses, variables
+        self.losses, self.variables, self._carried = losses, variables, carried
         ids = set(map(id, variables))
         self._calls = [
             call
@@ -70,13 +75,13 @@ class GlobalBatchCalls:
             workers: whose rows belong to the batch.
         """
         known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
-        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers)
+        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried)
         losses: dict[int, tf.Tensor] = {}
         for call in self._calls:
             scope.calls = replay = _Replay(call, call is self._root, whole.merged)
             first = len(scope.losses)
             in_place = scopes_noted(lambda device: contextlib.nullcontext())
-            with scope, inside_replica(), in_place, disable_remat(), replay.noted(parts.layers):
+            with scope, inside_replica(), in_place, as_one_graph(scope), replay.noted(parts.layers):
                 if call is self._root:
                     args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
                     parts.template(*args, **kwargs)
@@ -134,8 +139,8 @@ class _Replay(LayerCalls):
 class _GlobalBatchScope(ReplicaScope):
     """Variables as they are; what the template assigns is kept aside. Gradients come from all workers."""
 
-    def __init__(self, workers: OneWorker) -> None:
-        super().__init__([], [])
+    def __init__(self, workers: OneWorker, carried: Sequence[keras.Variable]) -> None:
+        super().__init__([], [], carried)
         self._workers = workers
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -14,13 +14,14 @@ from multigpu.cluster.one_worker import OneWorker
 from multigpu.devices.plan import Plan
 from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.replicas.host_numbers import seeds_on_host
+from multigpu.replicas.inner_graphs import as_one_graph
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.replicas.noise import SliceNoise
 from multigpu.replicas.outputs import OutputLayout
 from multigpu.replicas.parts import Parts, scopes_noted
 from multigpu.replicas.position import NUM_SCALARS, Position
 from multigpu.replicas.row_mixing import check_rows_apart
-from multigpu.replicas.scope import ReplicaScope, disable_remat, inside_replica
+from multigpu.replicas.scope import ReplicaScope, inside_replica
 from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.replicas.state import Updates, is_combined
 from multigpu.replicas.template import TemplateParts
@@ -70,6 +71,7 @@ class Replica:
         self._workers = workers
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
+        self.carried: list[keras.Variable] = []  # into and out of branches and loops
         self._known: LayerCalls | None = None  # of the first slice
         self.rows_of_tables: dict[int, Rows] = {}
 
@@ -105,7 +107,7 @@ class Replica:
             run: what is traced, itself where nothing is given.
         """
         with tf.device(None):
-            function = tf.function(run or self, autograph=False).get_concrete_function(*self.specs)
+            function = complete_trace(run or self, self.specs, self.carried)
         self.note_lookups(function)
         return function
 
@@ -154,6 +156,7 @@ class Replica:
         outputs, scope, calls = run(slices)
         if not self._alone:
             self._parts.statistics.note(calls)
+        self.carried += scope.found
         self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, run)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
@@ -176,16 +179,24 @@ class Replica:
     ) -> tuple[Any, ReplicaScope, LayerCalls]:
         """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
         args, kwargs = self._batch.rebuild(slices)
-        scope = ReplicaScope(self._variables, sent)
+        scope = ReplicaScope(self._variables, sent, self.carried)
         scope.calls = calls = LayerCalls(self._parts.template)
+        with self._around(scope, slices, position), calls.noted(self._parts.layers):
+            return self._parts.template(*args, **kwargs), scope, calls
+
+    @contextlib.contextmanager
+    def _around(self, scope: ReplicaScope, slices: Sequence[tf.Tensor], position: Position) -> Iterator[None]:
+        """While it lasts, the template's code is run by a replica, with its variables."""
         statistics, tables = self._parts.statistics, self._parts.tables
         over = self.noted.over_slices if self._plan.groups else self._workers.over_replicas
-        shared = statistics.seen_by_layers(tf.minimum(position.kept, self._workers.counted), over, position.replica)
+        counts = tf.minimum(position.kept, self._workers.counted) if statistics.layers else position.kept
+        shared = statistics.seen_by_layers(counts, over, position.replica)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
-        noise = SliceNoise(slices, position)
-        looked_up, noted = tables.looked_up_by_layers(), calls.noted(self._parts.layers)
-        with scope, inside_replica(), in_parts, shared, looked_up, noted, noise.drawn(), disable_remat():
-            return self._parts.template(*args, **kwargs), scope, calls
+        once = self._plan.groups or statistics.layers  # stages and sums over replicas know one forward pass
+        again = None if once else functools.partial(self._around, slices=slices, position=position)
+        one_graph, noise = as_one_graph(scope, again), SliceNoise(slices, position)
+        with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.drawn(), one_graph:
+            yield
 
     def _left_over(
         self,
@@ -209,7 +220,18 @@ class Replica:
         elif losses or variables:
             find_alone_by(calls, slices, lambda rows: run([_first_rows(x, rows) for x in slices])[-1])
             self._known = calls
-        return GlobalBatchCalls(calls, losses, variables)
+        return GlobalBatchCalls(calls, losses, variables, self.carried)
+
+
+def complete_trace(
+    run: Function, specs: Sequence[tf.TypeSpec], carried: Sequence[keras.Variable]
+) -> tf.types.experimental.ConcreteFunction:
+    """A trace whose branches and loops carry all state that they assign, of which each trace may find more."""
+    known = -1
+    while known != len(carried):
+        known = len(carried)
+        function = tf.function(run, autograph=False).get_concrete_function(*specs)
+    return function
 
 
 def _first_rows(x: tf.Tensor, rows: int) -> tf.Tensor:

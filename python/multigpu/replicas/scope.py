@@ -2,13 +2,12 @@
 
 import contextlib
 import contextvars
-import threading
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.replaced import replaced
 from multigpu.private_api.variables import is_seed
 from multigpu.replicas.layer_calls import LayerCalls
 from multigpu.weights.buckets import Types
@@ -37,12 +36,18 @@ class ReplicaScope(keras.StatelessScope):
 
     Attributes:
         updated: the variables that were assigned, in order.
+        carried: the variables whose values enter and leave each branch and loop, since one of these assigns them.
+        found: variables that are assigned in a branch or loop, and are not carried: the run has to be made again.
         calls: is told which losses are added, and what is assigned.
     """
 
-    def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]):
+    def __init__(
+        self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], carried: Sequence[keras.Variable] = ()
+    ):
         super().__init__(collect_losses=True)
+        self.state_mapping: dict[int, tf.Tensor] = {}
         self.updated: list[keras.Variable] = []
+        self.carried, self.found = list(carried), list[keras.Variable]()
         self.calls: LayerCalls | None = None
         self._graph = tf.compat.v1.get_default_graph()
         self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
@@ -98,29 +103,48 @@ class ReplicaScope(keras.StatelessScope):
 
     def value_now(self, variable: keras.Variable) -> tf.Tensor:
         """The value that the template would leave behind."""
-        return self.state_mapping[id(variable)]
+        value = self.state_mapping.get(id(variable))
+        return self.value_before(variable) if value is None else value
+
+    @property
+    def carried_values(self) -> list[tf.Tensor]:
+        """The values of the carried variables, which enter or leave a branch or loop."""
+        return [self.value_now(variable) for variable in self.carried]
+
+    @carried_values.setter
+    def carried_values(self, values: Sequence[tf.Tensor]) -> None:
+        self.state_mapping.update({id(v): value for v, value in zip(self.carried, values, strict=True)})
+
+    @contextlib.contextmanager
+    def inner_graph(self) -> Iterator[None]:
+        """While it lasts, a branch or loop is traced, whose tensors are known in it alone: what is assigned ends."""
+        outside = dict(self.state_mapping), dict(self._before)
+        yield
+        carried = set(map(id, [*self.carried, *self.found]))
+        assigned = [v for v in self.updated if self.state_mapping.get(id(v)) is not outside[0].get(id(v))]
+        self.found += [variable for variable in assigned if id(variable) not in carried]
+        self.state_mapping, self._before = outside
+
+    def again(self, values: Mapping[int, tf.Tensor]) -> "ReplicaScope":
+        """A scope for a second run of a part: with values by id of the variable, and else those of the beginning."""
+        other = copy.copy(self)
+        other.state_mapping = {**self._before, **values}
+        other.updated, other.losses, other.calls, other._reads = [], [], None, {}
+        return other
+
+    def num_reads(self) -> dict[int, int]:
+        """How often each variable has been read, by its id."""
+        return {number: len(reads) for number, reads in self._reads.items()}
+
+    def is_inner(self) -> bool:
+        """Whether code runs in a branch or loop of the replica."""
+        return tf.compat.v1.get_default_graph() is not self._graph
 
     def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:
-        in_loop = tf.compat.v1.get_default_graph() is not self._graph
-        self._reads.setdefault(id(variable), []).append((dtype, in_loop))
+        self._reads.setdefault(id(variable), []).append((dtype, self.is_inner()))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Sets the value with which the template starts."""
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value
-
-
-_one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
-
-
-@contextlib.contextmanager
-def disable_remat() -> Iterator[None]:
-    """While it lasts, parts that a template asks to compute twice (`keras.remat`) are computed once.
-
-    To a replica a weight is a tensor that was sent, which `tf.recompute_grad` takes for a constant: such a weight would
-    get no gradient. Computed once, every number is that of one device, at the price of the memory that was to be saved.
-    Keras has no other seam between its layers and this function.
-    """
-    with _one_at_a_time, replaced(tf, "recompute_grad", lambda function: function):
-        yield

@@ -1,0 +1,192 @@
+"""Functions, branches and loops of a template: nothing of a replica stays in them, and all that they assign leaves.
+
+Its variables are tensors to a replica, and what is assigned is another tensor. So
+
+- a `tf.function` runs as what it was written, as a part of the replica: a trace would be kept, and used again;
+- what a branch or loop assigns is one more of its results. Which variables that are shows when it has been traced:
+  the replica is then traced again, and carries them;
+- a part that is computed again in the backward pass takes the weights that it reads as inputs.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from multigpu.private_api.gradients import custom_gradient
+from multigpu.private_api.inner_graphs import as_written, fresh, handled, is_compiled
+from multigpu.replicas.scope import ReplicaScope, in_replica
+from multigpu.replicas.tapes import floating
+
+Context = Callable[[ReplicaScope], contextlib.AbstractContextManager[None]]
+
+
+def as_one_graph(scope: ReplicaScope, context: Context | None = None) -> contextlib.AbstractContextManager[None]:
+    """While it lasts, functions, branches and loops of the code that runs are parts of one replica.
+
+    Args:
+        scope: the variables of the replica.
+        context: in which a part of it is computed again, given the variables. None: nothing is.
+    """
+    return handled(_InnerGraphs(scope, context), in_replica)
+
+
+class _InnerGraphs:
+    """What happens in the place of TensorFlow's own, which comes first among the arguments."""
+
+    def __init__(self, scope: ReplicaScope, context: Context | None) -> None:
+        self._scope = scope
+        self._context = context
+
+    def function(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        """A call of what `tf.function` made."""
+        if not is_compiled(function):
+            args, kwargs = _as_tensors(function, args, kwargs)
+            return as_written(function)(*args, **kwargs)
+        with self._scope.inner_graph():  # some ops are XLA's alone
+            result = original(fresh(function), *args, **kwargs)
+        if self._scope.found:
+            raise ValueError(
+                "Expected `tf.function(jit_compile=True)` around layers that keep no state. Received: "
+                f"{function.name!r}, in which {self._scope.found[0].path!r} is assigned. Leave `jit_compile` out "
+                "there, and compile the model with `jit_compile=True`."
+            )
+        return result
+
+    def branches(self, original: Callable[..., Any], index: Any, *branches: Any, **options: Any) -> Any:
+        """A choice between branches: of a truth value, two functions and perhaps a name; or of a number and a list."""
+        if callable(branches[0]):
+            carrying = [self._carrying(branch) if callable(branch) else branch for branch in branches]
+        else:
+            carrying = [[self._carrying(branch) for branch in branches[0]], *branches[1:]]
+        result = original(index, *carrying, **options)
+        if self._scope.carried:
+            result, self._scope.carried_values = result
+        return result
+
+    def _carrying(self, branch: Callable[[], Any]) -> Callable[[], Any]:
+        def carrying() -> Any:
+            with self._scope.inner_graph():
+                result = branch()
+                return (result, self._scope.carried_values) if self._scope.carried else result
+
+        return carrying
+
+    def loop(
+        self,
+        original: Callable[..., Any],
+        condition: Callable[..., Any],
+        body: Callable[..., Any],
+        loop_vars: Sequence[Any],
+        shape_invariants: Any = None,
+        return_same_structure: bool = True,
+        **options: Any,
+    ) -> Any:
+        """A loop. Values are carried behind its own variables."""
+        before = self._scope.carried_values
+        if shape_invariants is not None:
+            shape_invariants = [shape_invariants, [value.shape for value in before]]
+
+        def run(function: Callable[..., Any], own: Sequence[Any], values: Sequence[tf.Tensor]) -> tuple[Any, list]:
+            with self._scope.inner_graph():
+                self._scope.carried_values = values
+                return function(*own), self._scope.carried_values
+
+        def carrying(own: Sequence[Any], values: Sequence[tf.Tensor]) -> list[Any]:
+            result, values = run(body, own, values)
+            return [result if tf.nest.is_nested(result) else [result], values]
+
+        result, self._scope.carried_values = original(
+            lambda own, values: run(condition, own, values)[0],
+            carrying,
+            [loop_vars, before],
+            shape_invariants=shape_invariants,
+            **options,
+        )
+        flat = tf.nest.flatten(result, expand_composites=True)
+        return result if return_same_structure or len(flat) != 1 else flat[0]
+
+    def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A call of what `tf.recompute_grad` made. Op by op, and in a branch or loop, it is computed once."""
+        if self._context is None or tf.executing_eagerly() or self._scope.is_inner():
+            return function(*args, **kwargs)
+        return _Recomputed(self._scope, self._context, function, args, kwargs).results()
+
+
+def _as_tensors(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments as a `tf.function` hands them on: arrays as tensors, all of them where it has a signature."""
+    if function.input_signature is None:
+        return tf.nest.map_structure(lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
+    given = inspect.signature(function.python_function).bind(*args, **kwargs).args
+    return tf.nest.map_structure(_of_type, given, tuple(function.input_signature)), {}
+
+
+def _of_type(x: Any, spec: tf.TypeSpec) -> Any:
+    return tf.convert_to_tensor(x, spec.dtype) if isinstance(spec, tf.TensorSpec) else x
+
+
+class _Recomputed:
+    """A part of a replica that keeps nothing for its gradient, and is computed once more for it.
+
+    What it assigns and adds is that of the first time; the second time it sees what it saw then.
+    """
+
+    def __init__(
+        self, scope: ReplicaScope, context: Context, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
+    ) -> None:
+        self._scope, self._context, self._function = scope, context, function
+        self._arguments = keras.tree.map_structure(_as_value, (args, kwargs))
+        before, reads = dict(scope.state_mapping), scope.num_reads()
+        self._results = function(*self._arguments[0], **self._arguments[1])
+        read = [number for number, times in scope.num_reads().items() if times > reads.get(number, 0)]
+        self._seen = {number: before[number] for number in read if number in before}
+
+    def results(self) -> Any:
+        """What it gives, with a gradient of its own."""
+        given = [*_tensors(self._arguments), *self._seen.values()]
+        return _with_tensors(self._results, custom_gradient(self._with_gradient)(*given))
+
+    def _with_gradient(self, *given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            with tf.control_dependencies(upstream):  # not before the backward pass comes here
+                inputs = [tf.identity(x) for x in given]
+            sources = [*floating(inputs), *variables]
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                again = _tensors(self._again(inputs))
+            results = [i for i, x in enumerate(again) if floating([x])]
+            targets, of_targets = [again[i] for i in results], [upstream[i] for i in results]
+            found = tape.gradient(targets, sources, of_targets, tf.UnconnectedGradients.ZERO)
+            with tf.control_dependencies(found):  # the next part is computed again when this one is let go
+                left = iter([tf.identity(x) if tf.is_tensor(x) else x for x in found])
+            of_inputs = [next(left) if floating([x]) else None for x in inputs]
+            return (of_inputs, list(left)) if variables else of_inputs
+
+        return _tensors(self._results), gradient
+
+    def _again(self, inputs: Sequence[tf.Tensor]) -> Any:
+        number = len(inputs) - len(self._seen)
+        args, kwargs = _with_tensors(self._arguments, inputs[:number])
+        scope = self._scope.again(dict(zip(self._seen, inputs[number:], strict=True)))
+        with self._context(scope):
+            return self._function(*args, **kwargs)
+
+
+def _as_value(x: Any) -> Any:
+    return tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
+
+
+def _tensors(structure: Any) -> list[tf.Tensor]:
+    """The tensors of a structure, composite ones by their components."""
+    return [x for x in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(x)]
+
+
+def _with_tensors(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    """The inverse: a structure with these tensors in their places."""
+    given = iter(tensors)
+    flat = [next(given) if tf.is_tensor(x) else x for x in tf.nest.flatten(structure, expand_composites=True)]
+    return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
