@@ -130,7 +130,8 @@ def test_an_argument_whose_rows_are_not_those_of_the_batch_is_seen():
 
 def test_a_layer_that_fails_on_slices_is_named():
     in_sixteens = RowsMixed(lambda x: ops.reshape(ops.reshape(x, (-1, 16, 4)) * 2, (-1, 4)), name="fails")
-    seen(after_a_layer(in_sixteens), X, "layer 'fails'")
+    with pytest.raises(ValueError, match="Received: layer 'fails', which fails with 8 rows"):
+        multi_gpu_model(after_a_layer(in_sixteens), gpus=2)(X)
 
 
 # Each way of calling a model ------------------------------------------------------------------------------------------

@@ -120,8 +120,7 @@ def test_what_is_computed_again_sees_the_same_noise_and_state_which_change_once(
     assert_same_numbers(numbers[1], numbers[0], rtol=1e-5, atol=1e-6)
 
 
-def test_it_is_computed_again_on_the_same_device_and_nothing_else_is_kept(monkeypatch):
-    monkeypatch.setenv("MULTIGPU_CHECK", "0")  # which runs the template as well
+def test_it_is_computed_again_on_the_same_device_and_nothing_else_is_kept():
     template = keras.Sequential([keras.Input((4,)), *(Block("made in __init__") for _ in range(3)), layers.Dense(2)])
     parallel = multigpu.multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared(), jit_compile=False)

@@ -47,7 +47,8 @@ class DataParallelCall:
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
         self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
         self._warned = False
-        self._due = Due()
+        is_spread = len(plan.replicas) > 1 or plan.cluster is not None
+        self._due = Due() if is_spread else None  # made here: a function that is traced may make no variable
         self._checks: dict[tuple, FirstBatchCheck] = {}  # of each kind of call
         self._model = f"model {next(_models)}"
         self._template = template
@@ -114,8 +115,7 @@ class DataParallelCall:
     def _check(self, kind: tuple, parts: TemplateParts, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
         """Checks the first batch of each kind of call, now or in the step that is being traced, which has to wait."""
         known = self._checks.get(kind)
-        alone = len(self._plan.replicas) == 1 and not self._plan.cluster
-        if alone or (known and known.is_done) or not (eager or is_on()):
+        if self._due is None or (known and known.is_done) or not (eager or is_on()):
             return []
         if eager:
             check = self._checks[kind] = known or FirstBatchCheck(parts, batch, self._plan)

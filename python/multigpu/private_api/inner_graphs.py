@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 
 from multigpu.private_api.replaced import replaced
 
 _Function = type(tf.function(lambda: None))
+_unspecified = tf.__internal__.autograph.control_status_ctx()  # while nothing is traced, which is when this is read
 _one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
 
 
@@ -83,7 +83,7 @@ def as_written(function: Any) -> Callable[..., Any]:
     converted = autograph_util.py_func_from_autograph(function.python_function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):  # as TensorFlow traces it, whatever is around it
+        with _unspecified:  # as TensorFlow traces it, whatever is around it
             return converted(*args, **kwargs)
 
     return call
