@@ -65,3 +65,9 @@ def fresh_keras():
     assert len(multigpu.available_gpus()) == 8
     keras.utils.clear_session(free_memory=False)  # once for each file is enough: see above
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """First batches are not checked, in a test that counts what a step does."""
+    monkeypatch.setenv("MULTIGPU_CHECK", "0")

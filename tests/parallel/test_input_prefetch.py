@@ -86,7 +86,7 @@ def test_training_on_batches_sent_ahead_is_that_on_one_device(kind, only_sent_ah
     assert_same_numbers(trained(kind, 3), trained(kind, None), **FLOAT32)
 
 
-def test_evaluate_and_predict_and_one_trace_for_all_sizes(only_sent_ahead):
+def test_evaluate_and_predict_and_one_trace_for_all_sizes(only_sent_ahead, unchecked):
     traces = []
 
     class Counted(keras.layers.Layer):

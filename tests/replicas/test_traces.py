@@ -19,7 +19,7 @@ class CountsItsTraces(keras.layers.Layer):
 
 
 @pytest.fixture
-def parallel(monkeypatch):
+def parallel(monkeypatch, unchecked):
     inputs = keras.Input((4,))
     template = keras.Model(inputs, CountsItsTraces()(keras.layers.Dense(3)(inputs)))
     parallel = multigpu.multi_gpu_model(template, gpus=8)

@@ -22,7 +22,7 @@ from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.private_api.logits import logits_of, with_logits
 from multigpu.private_api.masks import mask_of, with_mask
 from multigpu.replicas.outputs import Constant
-from multigpu.replicas.template import TemplateParts
+from multigpu.replicas.template import TemplateParts, refuse_new_weights
 from multigpu.weights.buckets import Types
 from multigpu.weights.place_locate import memory
 from multigpu.weights.rows import Rows
@@ -106,7 +106,7 @@ class DataParallelCall:
             ways = self._ways.get(kind, {})
             merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices, ways, after)
         self.types = merged.types
-        self._refuse_new_variables(known)
+        refuse_new_weights(self._template, known)
         if parts.statistics.of_slices and not self._warned:
             self._warned = True  # once for each parallel model
             warn_of_slices(parts.statistics.of_slices)
@@ -136,16 +136,6 @@ class DataParallelCall:
         with tf.device("CPU:0"):
             rows = count_rows(batch.tensors)
         return Workers(cluster, self._model, self._plan.first_devices, rows, step)
-
-    def _refuse_new_variables(self, known: set[int]) -> None:
-        """A weight that is made in the replicas belongs to none of them, and would never be trained."""
-        new = [variable.path for variable in self._template.variables if id(variable) not in known]
-        if new:
-            raise ValueError(
-                "Expected a built model, whose weights exist. "
-                f"Received: {self._template.name!r}, which made the weight {new[0]!r} when it was first called. "
-                "Call the template once on a batch before `multi_gpu_model()`."
-            )
 
     def _fingerprint(self) -> tuple:
         """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""

@@ -20,7 +20,7 @@ from multigpu.replicas.replica import Function, Replica, complete_trace
 from multigpu.replicas.row_mixing import WholeBatchError
 from multigpu.replicas.state import weighted_mean
 from multigpu.replicas.sync_batch_norm import HeldStatistics
-from multigpu.replicas.template import TemplateParts
+from multigpu.replicas.template import TemplateParts, refuse_new_weights
 from multigpu.weights.place_locate import read
 from multigpu.weights.rows import Rows
 
@@ -142,12 +142,13 @@ class TrialRuns:
     def _apart(self) -> Iterator[None]:
         """Outside of any function and tape, on the first device. Layers keep no tensor of it: one has no value."""
         layers = [self._parts.template, *self._parts.layers]
-        before = [dict(vars(layer)) for layer in layers]
+        before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._parts.template.variables))
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
         try:
             with tf.init_scope(), tf.device(self._plan.first_devices[0]):
                 yield
+            refuse_new_weights(self._parts.template, known)
         finally:
             tf.config.run_functions_eagerly(eagerly)
             for layer, attributes in zip(layers, before, strict=True):

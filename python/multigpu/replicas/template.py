@@ -50,3 +50,22 @@ class TemplateParts:
             kept_by_keras=kept_by_keras(template),
             jit_compile=not (statistics.layers or tables.layers or plan.groups) and wants_jit(template),
         )
+
+
+def refuse_new_weights(template: keras.Layer, known: Collection[int]) -> None:
+    """Refuses weights that were made in a replica: they belong to none of them, and would never be trained.
+
+    Args:
+        template: that was run.
+        known: ids of the variables that it had before.
+
+    Raises:
+        ValueError: there are such weights.
+    """
+    new = [variable.path for variable in template.variables if id(variable) not in known]
+    if new:
+        raise ValueError(
+            "Expected a built model, whose weights exist. "
+            f"Received: {template.name!r}, which made the weight {new[0]!r} when it was first called. "
+            "Call the template once on a batch before `multi_gpu_model()`."
+        )
