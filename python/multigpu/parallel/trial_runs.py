@@ -148,9 +148,9 @@ class TrialRuns:
         try:
             with tf.init_scope(), tf.device(self._plan.first_devices[0]):
                 yield
-            refuse_new_weights(self._parts.template, known)
         finally:
             tf.config.run_functions_eagerly(eagerly)
+            refuse_new_weights(self._parts.template, known)  # which stay where they are
             for layer, attributes in zip(layers, before, strict=True):
                 for new in vars(layer).keys() - attributes.keys():
                     del vars(layer)[new]

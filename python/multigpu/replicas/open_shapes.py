@@ -40,8 +40,8 @@ class OpenShapes:
                 sizes = [ROWS, *(size or LENGTH for size in x.shape[1:])]
                 self._stand(x.dense_shape, tf.constant(sizes, tf.int64))
             else:
-                sizes = [ROWS, *(size or LENGTH for size in x.shape[1:])] if x.shape.rank else None
-                self._stand(x, tf.compat.v1.placeholder(x.dtype, sizes))
+                shape = [ROWS, *(size or LENGTH for size in x.shape[1:])] if x.shape.rank else None
+                self._stand(x, tf.compat.v1.placeholder(x.dtype, shape))
 
     def _stand(self, tensor: tf.Tensor, stand_in: tf.Tensor) -> tf.Tensor:
         self._stand_ins[id(tensor)] = stand_in
