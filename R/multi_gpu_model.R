@@ -163,7 +163,9 @@ refuse_gpus <- function(gpus, what) {
 #' @return The model, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
-#' model <- keras$applications$MobileNetV2(input_shape = list(32L, 32L, 3L), weights = NULL, classes = 10L)
+#' model <- keras$applications$MobileNetV2(
+#'   input_shape = list(32L, 32L, 3L), weights = NULL, classes = 10L
+#' )
 #' synchronize_batch_norm(model)
 #' parallel_model <- multi_gpu_model(model, gpus = 2)
 #' @export

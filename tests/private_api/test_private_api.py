@@ -192,19 +192,16 @@ def test_compile_arguments_are_the_very_objects():
     assert of_layers.compile_arguments(model)["loss"] == "mae"
 
 
-def test_the_state_of_keras_own_layers_is_told_from_that_of_others():
-    class Counts(layers.Layer):
-        def build(self, shape):
-            self.count = self.add_weight(trainable=False)
-
+def test_code_of_keras_is_told_from_that_of_others():
+    class Own(layers.Layer):
         def call(self, x):
             return x
 
-    own, norm = Counts(), layers.BatchNormalization()
-    model = keras.Sequential([keras.Input((2,)), own, norm])
-    kept = of_layers.kept_by_keras(model)
-    assert id(norm.moving_mean) in kept
-    assert id(own.count) not in kept
+    class Renamed(layers.BatchNormalization):
+        pass
+
+    kinds = [layers.BatchNormalization(), Renamed(), keras.Sequential(), Own(), layers.Lambda(lambda x: x)]
+    assert [of_layers.runs_code_of_keras(layer) for layer in kinds] == [True, True, True, False, False]
 
 
 def test_batch_normalization_asks_for_its_moments():

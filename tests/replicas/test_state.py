@@ -106,6 +106,34 @@ class KeepsATable(keras.layers.Layer):
         return x
 
 
+class KeepsInAnEmbedding(KeepsATable):
+    """Keeps its table in the variable of a layer of Keras, which it holds."""
+
+    def build(self, shape):
+        self.book = keras.layers.Embedding(3, shape[-1], embeddings_initializer="zeros", trainable=False)
+        self.book.build(None)
+
+    @property
+    def table(self):
+        return self.book.embeddings
+
+
+def test_state_that_a_layer_keeps_in_a_layer_of_keras_is_that_of_one_device():
+    def build():
+        inputs = keras.Input((3,))
+        scale = keras.Variable(0.5, trainable=False)
+
+        def kept(x):
+            scale.assign(0.9 * scale + 0.1 * ops.max(x))
+            return x
+
+        x = KeepsInAnEmbedding()(keras.layers.Dense(4)(inputs))
+        x = keras.layers.Lambda(kept, output_shape=(4,))(x)
+        return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+    assert_same_training(build, X, Y, compile=mean_squared, gpus=3)
+
+
 def test_state_of_a_subclass_and_of_a_codebook_is_that_of_one_device():
     def build():
         inputs = keras.Input((3,))

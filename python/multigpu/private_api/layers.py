@@ -19,12 +19,9 @@ def is_of_keras(kind: type) -> bool:
     return kind.__module__.startswith("keras.")
 
 
-def kept_by_keras(model: keras.Layer) -> set[int]:
-    """Ids of the variables of layers whose `call` is Keras' own, as opposed to what somebody wrote."""
-    layer_of: dict[int, keras.Layer] = {}
-    for layer in [model, *sublayers(model)]:
-        layer_of.update((id(variable), layer) for variable in layer.weights)  # inner layers come later and win
-    return {number for number, layer in layer_of.items() if type(layer).call.__module__.startswith("keras.")}
+def runs_code_of_keras(layer: keras.Layer) -> bool:
+    """Whether what a layer does is Keras' own, as opposed to what somebody wrote."""
+    return type(layer).call.__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.private_api.layers import runs_code_of_keras
 from multigpu.private_api.replaced import replaced
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -48,11 +49,13 @@ class LayerCalls:
         root: the call of the template itself, whose arguments and outputs are not noted.
         means: numbers of the losses that are known to be means over rows: activity regularizers of Keras, sums over all
             values that Keras divides by the rows.
+        assigned_by_users: ids of the variables that code assigns which is not of Keras, whoever owns them.
     """
 
     def __init__(self, template: keras.Layer) -> None:
         self.root = LayerCall(template)
         self.means: set[int] = set()
+        self.assigned_by_users: set[int] = set()
         self._stack = [self.root]
         self._means_to_come = 0
         self._num_losses = 0
@@ -80,6 +83,8 @@ class LayerCalls:
     def note_assigned(self, variable: keras.Variable) -> None:
         """A variable is assigned by the layer that runs now."""
         self._stack[-1].assigned.append(variable)
+        if not runs_code_of_keras(self._stack[-1].layer):
+            self.assigned_by_users.add(id(variable))
 
     def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         made = LayerCall(layer, args, kwargs)

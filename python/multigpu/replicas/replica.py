@@ -211,7 +211,7 @@ class Replica:
         variables = [
             variable
             for variable in scope.updated
-            if not is_combined(variable, self._parts.kept_by_keras) and of_rows(scope.value_now(variable))
+            if not is_combined(variable, calls.assigned_by_users) and of_rows(scope.value_now(variable))
         ]
         if not tf.executing_eagerly():
             find_alone(calls, slices)

@@ -11,13 +11,13 @@ from multigpu.weights.buckets import Bucket, buckets_of, open_bucket, pack
 from multigpu.weights.place_locate import stored_dtype
 
 
-def is_combined(variable: keras.Variable, kept_by_keras: Collection[int]) -> bool:
+def is_combined(variable: keras.Variable, assigned_by_users: Collection[int]) -> bool:
     """Whether its values in the replicas tell its value for the global batch, as a mean or that of the first.
 
-    It says so, or belongs to Keras' own layers, which keep moving means and seeds alone.
+    It says so, or Keras' own code alone assigns it, which keeps moving means and seeds.
     """
     says_so = variable.aggregation in ("mean", "only_first_replica")
-    return is_seed(variable) or says_so or id(variable) in kept_by_keras
+    return is_seed(variable) or says_so or id(variable) not in assigned_by_users
 
 
 class Updates:

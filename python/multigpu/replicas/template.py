@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 
 from multigpu.devices.plan import Plan
-from multigpu.private_api.layers import kept_by_keras, sublayers, wants_jit
+from multigpu.private_api.layers import sublayers, wants_jit
 from multigpu.replicas.sync_batch_norm import SyncBatchNorm
 from multigpu.weights.embedding_tables import Tables
 
@@ -22,7 +22,6 @@ class TemplateParts:
         state: the template's other variables.
         statistics: the layers that want statistics of the global batch.
         tables: the layers whose tables are not sent.
-        kept_by_keras: ids of the state that Keras' own layers keep.
         jit_compile: whether XLA compiles the replicas.
     """
 
@@ -32,7 +31,6 @@ class TemplateParts:
     state: Sequence[keras.Variable]
     statistics: SyncBatchNorm
     tables: Tables
-    kept_by_keras: Collection[int]
     jit_compile: bool
 
     @classmethod
@@ -47,7 +45,6 @@ class TemplateParts:
             state=tables.without(template.non_trainable_variables),
             statistics=statistics,
             tables=tables,
-            kept_by_keras=kept_by_keras(template),
             jit_compile=not (statistics.layers or tables.layers or plan.groups) and wants_jit(template),
         )
 
