@@ -104,10 +104,6 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
             keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
         return merged.outputs
 
-    def rematerialized_call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""
-        return call
-
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and types of the outputs: the template's."""
         return self.template.compute_output_spec(*args, **kwargs)
@@ -120,7 +116,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, keras.Model):
         """The template's, with the values that are given for its variables, on one device."""
         return self.template.stateless_call(*args, **kwargs)
 
-    from_config = Own("from_config")
+    from_config, rematerialized_call = Own("from_config"), Own("rematerialized_call")
 
     def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
         """The mask of the outputs: the template's."""

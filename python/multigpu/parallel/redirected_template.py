@@ -107,10 +107,6 @@ class _First(AddsNoMask):
         """The data-parallel call."""
         return _parallel(self)._call_for_template
 
-    def rematerialized_call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""
-        return call
-
 
 for _name in ("compile", "compute_output_spec", "stateless_call", *STEPS):
     setattr(_First, _name, _redirected_to_parallel(_name))
@@ -121,6 +117,10 @@ for _name in OF_THE_LOOP:
 
 class _Last(keras.Model):
     """What of a redirected template is called instead of Keras' own."""
+
+    def rematerialized_call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""
+        return call
 
 
 for _name in VERBS:
