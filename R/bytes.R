@@ -49,4 +49,4 @@ as.data.frame.multigpu_bytes <- function(x, ...) { # nolint: object_name_linter.
 }
 
 #' @exportS3Method pillar::type_sum
-type_sum.multigpu_bytes <- function(x) "bytes"
+type_sum.multigpu_bytes <- function(x) "bytes" # nolint: object_name_linter. A method of a generic of pillar.
