@@ -2,7 +2,7 @@
   declare_python()
   declare_tensors()
   when_loaded("tensorflow", declare_tensors)
-  when_loaded("keras3", take_evaluate)
+  when_loaded("keras3", function() when_loaded("tensorflow", take_evaluate)) # which keras3 loads before itself
 }
 
 .onAttach <- function(libname, pkgname) { # nolint: object_name_linter. R's name.

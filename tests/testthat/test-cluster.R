@@ -60,7 +60,7 @@ resolver_of <- function(...) {
 
 test_that("a resolver with one worker changes nothing, and one with more is too late here", {
   expect_null(join_cluster())
-  expect_error(join_cluster("slurm"), "Expected `resolver` to be one of .* Received: resolver='slurm'")
+  expect_match(error_text(join_cluster("slurm")), "Expected `resolver` to be one of .* Received: resolver = 'slurm'")
   expect_null(join_cluster(resolver_of("a:1")))
   available_gpus()
   tf$ones(1L)

@@ -47,7 +47,7 @@ test_that("what R would refuse, or is not known, is refused", {
 test_that("of a dimension whose length is not known yet, positive numbers are taken", {
   x <- tf$convert_to_tensor(table)
   spec <- list(tf$TensorSpec(list(NULL, 3L), tf$float32))
-  traced <- function(f) tf[["function"]](f, input_signature = spec)
+  traced <- function(f) tf[["function"]](function(x) for_python(f(x)), input_signature = spec)
   x <- tf$cast(x, tf$float32)
   expect_equal(values(traced(function(x) x[2:1, -1])(x)), table[2:1, -1])
   expect_error(traced(function(x) x[-1, ])(x), "-1 for a dimension whose length is not known before the step runs")
