@@ -146,7 +146,9 @@ gpu_line <- function(report) {
     return("GPUs: unknown, because requirements are missing")
   }
   if (length(tf$config$list_physical_devices("GPU")) == 0) {
-    return(paste0("GPUs: none: ", put_in_r_words(core()$why_no_gpu()), " simulate_gpus(2) splits the CPU, for tests"))
+    is_refused <- length(refusal(report)) > 0 # and says why above
+    why <- if (is_refused) ";" else paste0(": ", put_in_r_words(core()$why_no_gpu()))
+    return(paste0("GPUs: none", why, " simulate_gpus(2) splits the CPU, for tests"))
   }
   gpus <- vapply(tf$config$list_physical_devices("GPU"), function(gpu) sub("^/physical_device:", "", gpu$name), "")
   paste0("GPUs: ", toString(gpus), if (length(gpus) == 1) "; simulate_gpus(2) splits it, for tests")
