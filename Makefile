@@ -170,7 +170,7 @@ $(DOCS_READY): $(READY)
 	touch $@
 
 # the one that fits this R; without its C part, which needs a compiler
-RPY2 = $$($(BIN)/python -c 'from multigpu.embedded_r import requirements as r; print(r.rpy2_for(r.version_of_r()))')
+RPY2 = $$($(BIN)/python -c 'from multigpu.r.embedded import requirements as r; print(r.rpy2_for(r.version_of_r()))')
 $(RPY2_READY): $(READY) | r-packages
 	export RPY2_CFFI_MODE=ABI; $(INSTALL) --editable '.[r]' "$(RPY2)" 'numpy<2'
 	touch $@

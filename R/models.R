@@ -134,7 +134,7 @@ summarize_model <- function(object, line_length = getOption("width"), ...) {
 #' @rdname get_layer
 #' @export
 #' @rawNamespace S3method(summary, keras.src.trainers.trainer.Trainer, summarize_model)
-summary.multigpu.parallel.model.ParallelModel <- summarize_model
+summary.multigpu.model.parallel_model.ParallelModel <- summarize_model
 
 print_model <- function(x, ...) {
   summarize_model(x, ...)
@@ -143,7 +143,7 @@ print_model <- function(x, ...) {
 #' @rdname get_layer
 #' @export
 #' @rawNamespace S3method(print, keras.src.trainers.trainer.Trainer, print_model)
-print.multigpu.parallel.model.ParallelModel <- print_model
+print.multigpu.model.parallel_model.ParallelModel <- print_model
 
 #' Copy weights
 #'

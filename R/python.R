@@ -67,7 +67,7 @@ core_before_start <- function(name, ...) {
     return(core()[[name]](...))
   }
   check_python(found_versions())
-  reticulate::import_from_path("multigpu.r_start", python_folder())$ask(name, ...)
+  reticulate::import_from_path("multigpu.r.start", python_folder())$ask(name, ...)
   core()
 }
 
@@ -76,8 +76,8 @@ core <- function() {
   check_process()
   if (is.null(loaded$core)) {
     check_python(found_versions())
-    reticulate::import_from_path("multigpu.r_start", python_folder())$keep_temporary_files_in(tempdir())
-    loaded$core <- clean_errors(reticulate::import_from_path("multigpu.r_interface", python_folder()))
+    reticulate::import_from_path("multigpu.r.start", python_folder())$keep_temporary_files_in(tempdir())
+    loaded$core <- clean_errors(reticulate::import_from_path("multigpu.r.interface", python_folder()))
   }
   loaded$core
 }

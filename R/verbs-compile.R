@@ -59,10 +59,10 @@ compile_model <- function(object,
 }
 
 #' @rdname compile
-#' @method compile multigpu.parallel.model.ParallelModel
+#' @method compile multigpu.model.parallel_model.ParallelModel
 #' @export
 #' @rawNamespace S3method(compile, keras.src.trainers.trainer.Trainer, compile_model)
-compile.multigpu.parallel.model.ParallelModel <- compile_model
+compile.multigpu.model.parallel_model.ParallelModel <- compile_model
 
 # Arguments of Keras 2 keep their places, so that the others keep theirs.
 refuse_keras2 <- function(...) {

@@ -106,10 +106,10 @@ fit_model <- function(object,
 }
 
 #' @rdname fit
-#' @method fit multigpu.parallel.model.ParallelModel
+#' @method fit multigpu.model.parallel_model.ParallelModel
 #' @export
 #' @rawNamespace S3method(fit, keras.src.trainers.trainer.Trainer, fit_model)
-fit.multigpu.parallel.model.ParallelModel <- fit_model
+fit.multigpu.model.parallel_model.ParallelModel <- fit_model
 
 #' @rdname fit
 #' @export
@@ -141,14 +141,14 @@ evaluate_model <- function(object,
 }
 
 #' @rdname fit
-#' @method evaluate multigpu.parallel.model.ParallelModel
+#' @method evaluate multigpu.model.parallel_model.ParallelModel
 #' @export
 #' @rawNamespace S3method(evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
-#' @rawNamespace S3method(generics::evaluate, multigpu.parallel.model.ParallelModel, evaluate_model)
+#' @rawNamespace S3method(generics::evaluate, multigpu.model.parallel_model.ParallelModel, evaluate_model)
 #' @rawNamespace S3method(generics::evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
-#' @rawNamespace S3method(tensorflow::evaluate, multigpu.parallel.model.ParallelModel, evaluate_model)
+#' @rawNamespace S3method(tensorflow::evaluate, multigpu.model.parallel_model.ParallelModel, evaluate_model)
 #' @rawNamespace S3method(tensorflow::evaluate, keras.src.trainers.trainer.Trainer, evaluate_model)
-evaluate.multigpu.parallel.model.ParallelModel <- evaluate_model
+evaluate.multigpu.model.parallel_model.ParallelModel <- evaluate_model
 
 predict_model <- function(object,
                           x,
@@ -169,10 +169,10 @@ predict_model <- function(object,
 }
 
 #' @rdname fit
-#' @method predict multigpu.parallel.model.ParallelModel
+#' @method predict multigpu.model.parallel_model.ParallelModel
 #' @export
 #' @rawNamespace S3method(predict, keras.src.trainers.trainer.Trainer, predict_model)
-predict.multigpu.parallel.model.ParallelModel <- predict_model
+predict.multigpu.model.parallel_model.ParallelModel <- predict_model
 
 # An R function is a generator: Python calls it for the next batch. Everything else is data.
 as_source <- function(x, as_data) {

@@ -34,9 +34,9 @@ from bench.lib.markdown_table import markdown_table
 from bench.lib.subprocess_metrics import in_own_process
 from bench.lib.workloads import WORKLOADS
 from multigpu.cli.launch import local_configs
-from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.join import joined
+from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.join import joined
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 TURNS = 3

@@ -21,7 +21,7 @@ from bench.lib.markdown_table import markdown_table
 from bench.lib.strategies import make
 from bench.lib.subprocess_metrics import in_own_process, run_script
 from bench.lib.workloads import WORKLOADS
-from multigpu.weights import buckets
+from multigpu.engines.tensorflow.weights import buckets
 
 CASES = [(workload, n) for workload in ("conv net", "MLP 4×1024") for n in (2, 4, 8)] + [("Xception", 8)]
 NUM_BUCKETS = (64, 32, 8)  # besides the number that is shipped

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from multigpu.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from multigpu.cluster.join import join_cluster as join_cluster
-    from multigpu.devices.logical import available_gpus as available_gpus
-    from multigpu.devices.logical import simulate_gpus as simulate_gpus
-    from multigpu.devices.plan import TooFewGPUsError as TooFewGPUsError
+    from multigpu.engines import join_cluster as join_cluster
+    from multigpu.engines import on_device as on_device
     from multigpu.keras2.restore import restore_old_names as restore_old_names
-    from multigpu.parallel.batch_norm import synchronize_batch_norm as synchronize_batch_norm
-    from multigpu.parallel.bring_home import bring_home as bring_home
-    from multigpu.parallel.on_device import on_device as on_device
+    from multigpu.model.batch_norm import synchronize_batch_norm as synchronize_batch_norm
+    from multigpu.model.bring_home import bring_home as bring_home
+    from multigpu.model.devices import available_gpus as available_gpus
+    from multigpu.model.devices import simulate_gpus as simulate_gpus
+    from multigpu.model.replicate import multi_gpu_model as multi_gpu_model
+    from multigpu.plan.plan import TooFewGPUsError as TooFewGPUsError
     from multigpu.profiling.estimate import estimate as estimate
     from multigpu.profiling.measure import measure as measure
     from multigpu.profiling.plot_history import plot_history as plot_history
-    from multigpu.replicate import multi_gpu_model as multi_gpu_model
     from multigpu.saving.hdf5_models import clean_parallel_hdf5 as clean_parallel_hdf5
     from multigpu.saving.hdf5_models import load_model_hdf5 as load_model_hdf5
     from multigpu.saving.hdf5_models import save_model_hdf5 as save_model_hdf5
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from multigpu.saving.hdf5_weights import save_model_weights_hdf5 as save_model_weights_hdf5
 
 MODULES = {  # public name → where it is; imported at first use, because TensorFlow takes seconds
-    "TooFewGPUsError": "devices.plan",
-    "available_gpus": "devices.logical",
-    "bring_home": "parallel.bring_home",
+    "TooFewGPUsError": "plan.plan",
+    "available_gpus": "model.devices",
+    "bring_home": "model.bring_home",
     "clean_parallel_hdf5": "saving.hdf5_models",
     "estimate": "profiling.estimate",
-    "join_cluster": "cluster.join",
+    "join_cluster": "engines",
     "load_model_hdf5": "saving.hdf5_models",
     "load_model_weights_hdf5": "saving.hdf5_weights",
     "measure": "profiling.measure",
-    "multi_gpu_model": "replicate",
-    "on_device": "parallel.on_device",
+    "multi_gpu_model": "model.replicate",
+    "on_device": "engines",
     "plot_history": "profiling.plot_history",
     "restore_old_names": "keras2.restore",
     "save_model_hdf5": "saving.hdf5_models",
     "save_model_weights_hdf5": "saving.hdf5_weights",
-    "simulate_gpus": "devices.logical",
-    "synchronize_batch_norm": "parallel.batch_norm",
+    "simulate_gpus": "model.devices",
+    "synchronize_batch_norm": "model.batch_norm",
 }
 __all__ = list(MODULES)
 
@@ -62,4 +62,4 @@ def __dir__() -> list[str]:
 
 is_command = getattr(sys, "argv", [])[:1] == ["-m"]  # `python -m multigpu`: the command joins where it has to
 if "TF_CONFIG" in os.environ and not is_command:
-    importlib.import_module("multigpu.cluster.join").join()  # before TensorFlow starts
+    importlib.import_module("multigpu.engines").join()  # before TensorFlow starts

@@ -18,7 +18,7 @@ from equality import dense_model, random_rows
 
 import multigpu
 from multigpu import embedded_r
-from multigpu.arguments import shown
+from multigpu.base.arguments import shown
 
 X, Y = random_rows(8, 3), random_rows(8, 2)
 WRONG = -(2**70)  # for no argument at all

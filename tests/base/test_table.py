@@ -2,7 +2,7 @@
 
 import pytest
 
-from multigpu.devices.table import megabytes, text_table
+from multigpu.base.table import megabytes, text_table
 
 LINES = [["device", "rows", "weights", "total"], ["GPU:0", "1,000", "4.00 MB", "10.00 MB"]]
 

@@ -8,8 +8,9 @@ from cluster_variables import MPICH, OPEN_MPI, SLURM, set_variables
 from equality import dense_model
 
 import multigpu
-from multigpu.cluster import join, schedulers
+from multigpu.cluster import schedulers
 from multigpu.cluster.config import described
+from multigpu.engines.tensorflow.cluster import join
 
 # Hosts ----------------------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from executed_graphs import executed
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.replicas.scope import ReplicaScope
-from multigpu.weights.buckets import Types
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.replicas.scope import ReplicaScope
+from multigpu.engines.tensorflow.weights.buckets import Types
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 STORED = Types(tf.float32, tf.float32, tf.float32)
 BOTH_WAYS = Types(tf.float32, tf.float16, tf.float16)

@@ -88,7 +88,7 @@ answer = {"untouched": before == state() and names == {name for name in sys.modu
 multigpu.simulate_gpus(2)
 multigpu.restore_old_names()
 changed = state()
-from multigpu.private_api.runtime import devices_are_fixed
+from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed
 answer["started"] = devices_are_fixed()
 multigpu.restore_old_names()
 answer["twice"] = changed == state()

@@ -12,7 +12,7 @@ from equality import assert_same_training
 from keras import layers
 
 import multigpu
-from multigpu.parallel.batch_norm import of_slices
+from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(22, 4, 3)).astype("float32"), RNG.normal(size=(22, 1)).astype("float32")

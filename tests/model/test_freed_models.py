@@ -13,7 +13,7 @@ from tensorflow.python.framework import ops
 from trainings import GROUPED, SLICED, TRAININGS, X, Y, compiled, layers_that_add_losses, masked_sequences
 
 import multigpu
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 
 KINDS = {**TRAININGS, **SLICED}
 

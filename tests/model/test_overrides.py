@@ -9,7 +9,7 @@ import pytest
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.parallel.overrides import STEPS, VERBS, is_stock, overridden
+from multigpu.private_api.class_code import STEPS, VERBS, is_stock, overridden
 
 ROWS = 7
 X = np.random.default_rng(0).normal(size=(ROWS, 5)).astype("float32")

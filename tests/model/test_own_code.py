@@ -12,8 +12,9 @@ from cases import soak
 from equality import assert_same, assert_same_weights, make_twins
 from keras import layers, ops
 
-from multigpu import multi_gpu_model, r_interface
-from multigpu.batches import fit_arguments
+from multigpu import multi_gpu_model
+from multigpu.engines.tensorflow.batches import fit_arguments
+from multigpu.r import interface as r_interface
 
 ROWS = 13
 X = np.random.default_rng(0).uniform(size=(ROWS, 5)).astype("float32")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multigpu.devices.plan import TooFewGPUsError, make_plan
+from multigpu.plan.plan import TooFewGPUsError, make_plan
 
 FOUR = [f"GPU:{number}" for number in range(4)]
 FOUR_GPUS = {"gpus": FOUR, "others": [*FOUR, "CPU:0"]}

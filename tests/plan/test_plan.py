@@ -6,7 +6,7 @@ from endless import Endless
 from tensorflow.config import LogicalDevice, PhysicalDevice
 
 from multigpu.cluster.config import Cluster
-from multigpu.devices.plan import Plan, TooFewGPUsError, make_plan
+from multigpu.plan.plan import Plan, TooFewGPUsError, make_plan
 
 CPU_ONLY = {"gpus": [], "others": ["CPU:0"]}
 ONE_GPU = {"gpus": ["GPU:0"], "others": ["GPU:0", "CPU:0"]}

@@ -17,17 +17,18 @@ import tensorflow as tf
 from keras import layers
 
 import multigpu
-from multigpu.private_api import datasets, functional, graphs, hooks, losses, random_ops, runtime, serialization
+from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.graphs import body_of, side_by_side
+from multigpu.engines.tensorflow.private_api.logits import logits_found, logits_of, with_logits
+from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory, is_seed
+from multigpu.private_api import functional, hooks, losses, serialization
 from multigpu.private_api import layers as of_layers
-from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.graphs import body_of, side_by_side
-from multigpu.private_api.logits import logits_found, logits_of, with_logits
-from multigpu.private_api.masks import mask_of, with_mask
-from multigpu.private_api.variables import backing_variable, give_memory, is_seed
 
 PACKAGE = Path(multigpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
-OTHER_ROOMS = {path: tree for path, tree in TREES.items() if path.parent.name not in ("private_api", "embedded_r")}
+OTHER_ROOMS = {path: tree for path, tree in TREES.items() if path.parent.name not in ("private_api", "embedded")}
 PUBLIC_BY_CONVENTION = {"_asdict", "_fields", "_replace"}  # of named tuples
 
 

@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 
@@ -13,13 +14,19 @@ import keras
 import pytest
 from forked_python import python
 
-from multigpu.private_api import required
+from multigpu import private_api as of_keras
+from multigpu.engines.tensorflow import private_api as of_tensorflow
+from multigpu.engines.tensorflow.private_api.tensorflow_names import TENSORFLOW
+from multigpu.private_api.keras_names import KERAS
 
-ROOM = Path(required.__file__).parent
-TREES = {path.name: ast.parse(path.read_text()) for path in ROOM.glob("*.py") if path.name != "required.py"}
+ROOMS = [Path(room.__file__).parent for room in (of_keras, of_tensorflow)]
+TABLES = ("required.py", "keras_names.py", "tensorflow_names.py")
+FILES = [path for room in ROOMS for path in room.glob("*.py") if path.name not in TABLES]
+TREES = {f"{path.parents[1].name}/{path.name}": ast.parse(path.read_text()) for path in FILES}
 NOT_OF_KERAS = {"_getframe", "_multigpu_gradients"}  # of Python, and of this package
-PAIRS = [(owner, name) for owner, names in required.ATTRIBUTES.items() for name in names]
-WRITTEN = [(owner, name) for owner, names in required.NAMES_IN_CODE.items() for name in names]
+BOTH = (KERAS, TENSORFLOW)
+PAIRS = [(owner, name) for of in BOTH for owner, names in of.attributes.items() for name in names]
+WRITTEN = [(owner, name) for of in BOTH for owner, names in of.names_in_code.items() for name in names]
 
 
 def remove(monkeypatch, owner, name):
@@ -41,7 +48,11 @@ def rename(monkeypatch, owner, name):
                     monkeypatch.setattr(kind, attribute, lambda *_, **__: None)
 
 
-def refusal():
+def missing():
+    return [*KERAS.missing(), *TENSORFLOW.missing()]
+
+
+def refusal(required):
     with pytest.raises(ImportError) as refused:
         required.check()
     return str(refused.value)
@@ -49,7 +60,7 @@ def refusal():
 
 @pytest.mark.quick
 def test_nothing_is_missing_here():
-    assert required.missing() == []
+    assert missing() == []
 
 
 @pytest.mark.parametrize(
@@ -58,24 +69,21 @@ def test_nothing_is_missing_here():
 def test_what_is_taken_away_is_named(monkeypatch, take, owner, name):
     take(monkeypatch, pkgutil.resolve_name(owner), name)
     dotted = f"{owner.replace(':', '.')}.{name}"
-    lacking = required.missing()
+    lacking = missing()
     monkeypatch.undo()
     assert dotted in lacking
-    assert required.missing() == []
+    assert missing() == []
 
 
 def test_the_error_says_what_was_tested_what_is_there_what_is_missing_and_what_to_do(monkeypatch):
     monkeypatch.setattr("keras.__version__", "9.9.9")
-    monkeypatch.setattr("tensorflow.__version__", "8.8.8")
-    monkeypatch.setattr(required, "TESTED", {"keras": ("3.15.1", "3.16.0"), "tensorflow": ("2.21.0", "2.21.0")})
-    monkeypatch.setattr(required, "__version__", "1.2.3")
+    monkeypatch.setattr("multigpu.private_api.required.__version__", "1.2.3")
     monkeypatch.delattr("keras.Layer._flatten_layers")
     monkeypatch.delattr("keras.src.losses.loss.apply_mask")
-    assert refusal() == (
-        "Expected a Keras and a TensorFlow with the private names that multigpu 1.2.3 uses. It was tested with keras "
-        "3.15.1 to 3.16.0 and tensorflow 2.21.0. Received: keras 9.9.9 and tensorflow 8.8.8, which lack "
-        "'keras.Layer._flatten_layers', 'keras.src.losses.loss.apply_mask'. Run `pip install 'keras==3.16.0' "
-        "'tensorflow==2.21.0'`, start again, and report this error."
+    assert refusal(replace(KERAS, lowest="3.15.1", newest="3.16.0")) == (
+        "Expected a Keras with the private names that multigpu 1.2.3 uses. It was tested with keras 3.15.1 to 3.16.0. "
+        "Received: keras 9.9.9, which lacks 'keras.Layer._flatten_layers', 'keras.src.losses.loss.apply_mask'. Run "
+        "`pip install 'keras==3.16.0'`, start again, and report this error."
     )
 
 
@@ -84,7 +92,7 @@ def test_a_module_that_is_gone_is_named_with_all_that_it_had(monkeypatch):
     monkeypatch.delattr(sys.modules["tensorflow.python.eager"], "context")
     assert (
         "'tensorflow.python.eager.context.context', 'tensorflow.python.eager.context.Context.abort_collective_ops'"
-        in refusal()
+        in refusal(TENSORFLOW)
     )
 
 
@@ -108,7 +116,7 @@ STARTS_NOTHING = """
 import sys
 import multigpu
 assert not any(name.startswith("multigpu.private_api") for name in sys.modules)
-import multigpu.private_api
+import multigpu.engines.tensorflow.private_api
 from tensorflow.python.eager import context
 assert "multigpu.private_api.required" in sys.modules
 assert not context.context()._initialized
@@ -124,9 +132,9 @@ def printed(script):
 
 def test_whatever_is_used_first_is_refused():
     first, second = printed(FROM_ANEW)
-    assert first.startswith("Expected a Keras and a TensorFlow with the private names that multigpu ")
-    assert "lack 'keras.Layer._flatten_layers'. Run `pip" in first
-    assert "lack 'keras.Function._get_operation_for_node', 'keras.Layer._flatten_layers'. Run `pip" in second
+    assert first.startswith("Expected a Keras with the private names that multigpu ")
+    assert "lacks 'keras.Layer._flatten_layers'. Run `pip" in first
+    assert "lacks 'keras.Function._get_operation_for_node', 'keras.Layer._flatten_layers'. Run `pip" in second
 
 
 def test_looking_starts_no_device():

@@ -11,8 +11,8 @@ from equality import dense_model
 from keras import layers
 
 from multigpu import estimate, multi_gpu_model, on_device
-from multigpu.profiling.activation_memory import most_at_once
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.profiling.activation_memory import most_at_once
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 PARAMETERS = 206_538_153
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]

@@ -15,10 +15,10 @@ from keras import layers
 
 from multigpu import measure, multi_gpu_model, on_device
 from multigpu.cluster.config import Cluster
-from multigpu.devices.plan import Plan
-from multigpu.parallel.model import ParallelModel
+from multigpu.engines.tensorflow.weights.place_locate import locate
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.plan.plan import Plan
 from multigpu.profiling.measurement import measurement_from_seconds
-from multigpu.weights.place_locate import locate
 
 X, Y = random_rows(40, 3), random_rows(40, 2, seed=1)
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from multigpu.parallel.interrupts import interruptible
+from multigpu.r.interrupts import interruptible
 
 
 @pytest.fixture

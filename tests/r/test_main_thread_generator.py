@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.batches import main_thread_generator
+from multigpu.r import main_thread_generator
 
 
 def model_of_one_layer():

@@ -6,7 +6,7 @@ from cases import soak
 from equality import assert_same, random_rows
 
 from multigpu import multi_gpu_model
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 X, Y = random_rows(22, 5), random_rows(22, 2, seed=1)
 TWINS = [soak(None), soak(2), 3, soak(8)]  # None is the template alone

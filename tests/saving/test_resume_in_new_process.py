@@ -17,7 +17,7 @@ from stock_keras import run_python, run_without_package
 
 import multigpu
 from multigpu import multi_gpu_model, save_model_hdf5
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),

@@ -1,6 +1,6 @@
 test_that("a request gets the reply, the error and the warnings", {
-  conversion <- reticulate::import("multigpu.embedded_r.conversion")
-  request <- reticulate::import("multigpu.embedded_r.request")$Request
+  conversion <- reticulate::import("multigpu.r.embedded.conversion")
+  request <- reticulate::import("multigpu.r.embedded.request")$Request
   ask <- function(request) {
     pending <- reticulate::py_get_attr(conversion, "pending")
     pending$append(request)

@@ -26,7 +26,7 @@ calls_of_package <- function() {
 test_that("R calls one Python module of the package, every name in its list but no other, and what starts it", {
   calls <- calls_of_package()
   strings <- Filter(is.character, unlist(lapply(calls, as.list)))
-  expect_setequal(grep("^multigpu\\.", strings, value = TRUE), c("multigpu.r_interface", "multigpu.r_start"))
+  expect_setequal(grep("^multigpu\\.", strings, value = TRUE), c("multigpu.r.interface", "multigpu.r.start"))
 
   around_core <- Filter(function(call) list(quote(core())) %in% as.list(call), calls)
   accesses <- Filter(function(call) identical(call[[1]], quote(`$`)), around_core)

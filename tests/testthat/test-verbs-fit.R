@@ -77,7 +77,7 @@ test_that("training does not change R's data", {
 
 test_that("large arrays are sliced in Python, with the results of small ones", {
   data <- small_data()
-  module <- reticulate::import("multigpu.batches.fit_arguments")
+  module <- reticulate::import("multigpu.engines.tensorflow.batches.fit_arguments")
   parallel <- parallel_model()
   start <- lapply(parallel$template$get_weights(), as_arrays)
   train <- function() {

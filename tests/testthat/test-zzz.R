@@ -19,7 +19,7 @@ mocks <- list(
 # Who answers for a parallel model, and for another one. The parallel one has no Python, which is an error of multigpu.
 who_answers <- c(
   "template <- structure(list(), class = c('keras.src.models.model.Model', 'keras.src.trainers.trainer.Trainer'))",
-  "parallel <- structure(list(), class = c('multigpu.parallel.model.ParallelModel', class(template)))",
+  "parallel <- structure(list(), class = c('multigpu.model.parallel_model.ParallelModel', class(template)))",
   "answers <- function(verb, model) tryCatch(suppressMessages(verb(model)), error = function(e) cat('multigpu '))",
   "for (verb in c(compile, evaluate, multigpu::evaluate, fit, multigpu::fit, predict, print, summary)) {",
   "  answers(verb, parallel)",

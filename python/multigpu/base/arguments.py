@@ -1,9 +1,10 @@
 """What arguments may be, and how one is shown in an error: in few words, whatever it is."""
 
+import inspect
 import operator
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -118,3 +119,12 @@ def check_model(name: str, model: object) -> None:
         f"Expected `{name}` to be a Keras model. Received: {shown(model)} of type {type(model).__name__}. "
         "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
     )
+
+
+def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of one of Keras' verbs, by name."""
+    try:
+        bound = inspect.signature(verb).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{verb.__name__}() {error}") from None  # as Python says it of a call
+    return {**bound.pop("kwargs", {}), **bound}

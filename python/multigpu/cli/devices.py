@@ -25,7 +25,7 @@ def main(arguments: argparse.Namespace) -> int:
     with answered(arguments.parser):
         import tensorflow as tf
 
-        from multigpu.devices.gpu_table import SEEN, device_table, seen_devices, why_no_gpu
+        from multigpu.engines.tensorflow.devices.gpu_table import SEEN, device_table, seen_devices, why_no_gpu
 
         tf.config.list_logical_devices()
         table = device_table()

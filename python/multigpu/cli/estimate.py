@@ -65,8 +65,8 @@ def _gpus(given: Any) -> Any:
     """The GPUs that are meant; from here on TensorFlow does not see those of this machine, which may be at work."""
     import tensorflow as tf
 
-    from multigpu.devices.logical import available_gpus
-    from multigpu.private_api.runtime import devices_are_fixed
+    from multigpu.engines.tensorflow.devices.logical import available_gpus
+    from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed
 
     found = available_gpus()
     if given is None and not found:
@@ -92,7 +92,7 @@ def _full(table: "Estimate", memory: int) -> list[str]:
 
 
 def _said(table: "Estimate", full: list[str], memory: int) -> str:
-    from multigpu.devices.table import megabytes
+    from multigpu.base.table import megabytes
 
     most = megabytes(max(row.total for row in table if row.slices))
     if not full:

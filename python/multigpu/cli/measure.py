@@ -48,9 +48,9 @@ def main(arguments: argparse.Namespace) -> int:
     """Prints what was measured, and says whether it is enough if that is asked."""
     with answered(arguments.parser):
         from multigpu.cli.random_data import random_batch
-        from multigpu.devices.logical import available_gpus, simulate_gpus
+        from multigpu.model.devices import available_gpus, simulate_gpus
+        from multigpu.model.replicate import multi_gpu_model
         from multigpu.profiling.measure import measure
-        from multigpu.replicate import multi_gpu_model
 
         if arguments.simulate is not None:
             simulate_gpus(arguments.simulate)

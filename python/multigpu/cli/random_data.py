@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.arguments import shown
+from multigpu.base.arguments import shown
+from multigpu.engines.tensorflow.profiling.activation_memory import specs_of
 from multigpu.private_api.layers import sublayers
-from multigpu.profiling.activation_memory import specs_of
 from multigpu.profiling.measure import MOST_STEPS
 
 OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that take integers

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.devices.logical import available_gpus
+from multigpu.engines.tensorflow.devices.logical import available_gpus
 from multigpu.keras2.modules import put_name
 from multigpu.keras2.tf1_sessions import Session, set_session
 

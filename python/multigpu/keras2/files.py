@@ -8,7 +8,7 @@ import h5py
 import keras
 
 from multigpu.keras2.modules import put_name
-from multigpu.parallel.model import ParallelModel
+from multigpu.model.parallel_model import ParallelModel
 from multigpu.saving.hdf5_models import load_model_hdf5, save_model_hdf5
 from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from multigpu.parallel.model import ParallelModel
+from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import sublayers
 
 SETTLED = "_trainable_when_compiled"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.runtime import settings_of
+from multigpu.engines.tensorflow.private_api.runtime import settings_of
 
 GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from multigpu.batches.fit_arguments import row_weights
-from multigpu.parallel.model import ParallelModel
+from multigpu.engines.tensorflow.batches.fit_arguments import row_weights
+from multigpu.model.parallel_model import ParallelModel
 
 FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")
 COUNTS = ("steps_per_epoch", "validation_steps", "steps", "epochs", "initial_epoch", "batch_size")

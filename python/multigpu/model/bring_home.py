@@ -4,11 +4,10 @@ from typing import TypeVar
 
 import keras
 
-from multigpu.arguments import check_model
-from multigpu.devices.logical import present_device, visible_devices
-from multigpu.parallel.model import ParallelModel
+from multigpu.base.arguments import check_model
+from multigpu.engines import move, present_device, visible_devices
+from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import wants_jit
-from multigpu.weights.move import move
 
 Model = TypeVar("Model", bound=keras.Model)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import keras
 
-from multigpu.parallel.overrides import STEPS, VERBS
+from multigpu.private_api.class_code import STEPS, VERBS
 from multigpu.private_api.hooks import AddsNoMask
 
 SLOT = "_parallel_model_of_multigpu"  # beside the attributes, which are the template's

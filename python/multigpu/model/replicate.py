@@ -2,19 +2,13 @@
 
 import keras
 
-from multigpu.arguments import check_model
-from multigpu.cluster.join import check_joined, joined
-from multigpu.devices.groups import Gpus, has_groups
-from multigpu.devices.logical import visible_devices
-from multigpu.devices.plan import make_plan
-from multigpu.multi_worker.handshake import synchronize_workers
-from multigpu.multi_worker.model import MultiWorkerModel
-from multigpu.parallel.distribute_strategy import CALLED, check_made_without, check_no_strategy
-from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.overrides import with_own_code
-from multigpu.parallel.template_checks import check_backend, check_template
-from multigpu.weights.home_parts import part_devices
-from multigpu.weights.owners import place_on_owners
+from multigpu.base.arguments import check_model
+from multigpu.engines import joined_cluster, part_devices, place_weights, synchronize_workers, visible_devices
+from multigpu.model.overrides import with_own_code
+from multigpu.model.parallel_model import MultiWorkerModel, ParallelModel
+from multigpu.model.template_checks import check_template
+from multigpu.plan.groups import Gpus, has_groups
+from multigpu.plan.plan import make_plan
 
 
 def multi_gpu_model(
@@ -69,17 +63,13 @@ def multi_gpu_model(
     The method is synchronous data parallelism as `keras.utils.multi_gpu_model` had it, see A. Krizhevsky, "One weird
     trick for parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
     """
-    check_backend()
-    check_no_strategy(CALLED)
-    check_joined()
-    cluster = joined()
+    cluster = joined_cluster()
     visible = visible_devices(one_is_enough=cluster is not None)
     check_model("model", model)
     parts = part_devices(model) if has_groups(gpus) else ()
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible, cluster, parts=parts)
     check_template(model, groups=bool(plan.groups))
-    check_made_without(model)
-    place_on_owners(model, plan)
+    place_weights(model, plan)
     if cluster is None:
         return with_own_code(ParallelModel, model)(model, plan)
     synchronize_workers(model, plan)

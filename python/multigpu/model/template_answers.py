@@ -1,15 +1,13 @@
 """What a parallel model is asked about itself, and its template answers."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
-from multigpu.devices.plan import Plan
-from multigpu.parallel.batch_norm import of_slices
-from multigpu.replicas.outputs import output_names
-from multigpu.weights.owners import place_on_owners
+from multigpu.engines import place_weights
+from multigpu.plan.plan import Plan
 
 
 class TemplateAnswers:
@@ -17,6 +15,8 @@ class TemplateAnswers:
 
     template: keras.Model
     plan: Plan
+    _output_names: Callable[[], list[str]]
+    _statistics_of_slices: Callable[[], Sequence[keras.Layer]]
 
     @property
     def layers(self) -> list[keras.Layer]:
@@ -50,7 +50,7 @@ class TemplateAnswers:
     @property
     def output_names(self) -> list[str]:
         """Names of the template's outputs, in order: those of the layers that make them."""
-        return output_names(self.template)
+        return self._output_names()
 
     @property
     def dtype_policy(self) -> Any:
@@ -60,7 +60,7 @@ class TemplateAnswers:
     def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
         """A parallel model on the same devices, of a copy of the template."""
         template = copy.deepcopy(self.template, memo)
-        place_on_owners(template, self.plan)
+        place_weights(template, self.plan)
         return type(self)(template, self.plan)  # type: ignore[call-arg]  # of `ParallelModel`
 
     def __copy__(self) -> keras.Model:
@@ -74,7 +74,7 @@ class TemplateAnswers:
         """Prints the template's summary, one line on the devices, and one on BatchNormalizations of slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
         (print_fn or print)(f" Parallel: {self.plan}")
-        if layers := of_slices(self.template):
+        if layers := self._statistics_of_slices():
             (print_fn or print)(
                 f" BatchNormalization: {len(layers)} by the statistics of each slice; of the global batch after "
                 "multigpu.synchronize_batch_norm(model)"

@@ -2,13 +2,12 @@
 
 import keras
 
-from multigpu.arguments import check_model
-from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.overrides import assigned_verbs, parallel_parts
-from multigpu.parallel.redirected_template import parallel_of
-from multigpu.parallel.row_checks import check_rows, is_fixed, symbolic
-from multigpu.private_api.layers import sublayers
-from multigpu.weights.home_parts import placed_calls
+from multigpu.base.arguments import check_model
+from multigpu.engines import check_rows
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.model.redirected_template import parallel_of
+from multigpu.private_api.class_code import assigned_verbs, parallel_parts
+from multigpu.private_api.layers import is_fixed, sublayers, symbolic
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:
@@ -26,22 +25,9 @@ def check_template(model: keras.Model, groups: bool = False) -> None:
     _check_not_parallel(model)
     _check_verbs(model)
     _check_called(model)
-    if not groups:
-        check_unplaced(model)
     _check_built(model)
     _check_inputs(model)
-    _check_stateless(model)
-    check_rows(model)
-
-
-def check_backend() -> None:
-    """Refuses to work on another backend than TensorFlow, with a ValueError."""
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
-        raise ValueError(
-            f"Expected Keras to run on the TensorFlow backend. Received: backend {backend!r}. "
-            "Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
-        )
+    check_rows(model, groups)
 
 
 def _check_not_parallel(model: keras.Model) -> None:
@@ -95,29 +81,3 @@ def _check_inputs(model: keras.Model) -> None:
                 f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
                 "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
             )
-
-
-def _check_stateless(model: keras.Model) -> None:
-    for layer in sublayers(model):
-        if getattr(layer, "stateful", False):
-            raise ValueError(
-                "Expected layers that keep nothing between batches. "
-                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a global batch. "
-                "Use `stateful=False`, or train the template on one device."
-            )
-
-
-def check_unplaced(model: keras.Layer) -> None:
-    """Refuses, with a ValueError, a model in which calls are placed on devices."""
-    for name, _ in placed_calls(model):
-        raise parts_in_parts(name)
-
-
-def parts_in_parts(name: str) -> ValueError:
-    """The error for a device inside of what is itself spread, or placed, as a whole."""
-    return ValueError(
-        "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
-        f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "
-        "group of devices, one for each part, as in `multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', "
-        "'GPU:3']])`."
-    )

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from multigpu.arguments import shown
+from multigpu.base.arguments import shown
 
 Group: TypeAlias = tuple[str, ...]
 Gpus: TypeAlias = int | Sequence[int | str] | Sequence[Sequence[int | str]] | None  # as in `multi_gpu_model`

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multigpu.arguments import check_flags, shown, whole_number
+from multigpu.base.arguments import check_flags, shown, whole_number
 from multigpu.cluster.config import Cluster
-from multigpu.devices.groups import Group, has_groups, is_list, make_groups, parts_in_groups
-from multigpu.devices.logical import MOST_DEVICES, short_name, stand_in
+from multigpu.plan.device_names import HERE, MOST_DEVICES, short_name, stand_in
+from multigpu.plan.groups import Group, has_groups, is_list, make_groups, parts_in_groups
 
 MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
 OWN_MEMORY = ("GPU",)  # types of devices to which rows have to be copied
@@ -119,11 +119,11 @@ def make_plan(
         parts: the devices of a template with parts, in the order in which they were named.
     """
     check_flags(cpu_merge=cpu_merge, cpu_relocation=cpu_relocation)
-    found = visible["gpus"]
+    found, here = visible["gpus"], cluster.tasks[cluster.number] if cluster else HERE
     groups: tuple[Group, ...] = ()
     if has_groups(gpus):
-        groups = make_groups(gpus, parts, lambda group: _named(group, found))
-    wanted = [*dict.fromkeys(itertools.chain(*groups))] or (found if gpus is None else _named(gpus, found))
+        groups = make_groups(gpus, parts, lambda group: _named(group, found, here))
+    wanted = [*dict.fromkeys(itertools.chain(*groups))] or (found if gpus is None else _named(gpus, found, here))
     _check_number(wanted, gpus, found, least=1 if cluster or imagined or groups else 2)
     _check_distinct(wanted, gpus)
     if not imagined:
@@ -138,24 +138,24 @@ def make_plan(
     )
 
 
-def _named(gpus: object, found: list[str]) -> list[str]:
+def _named(gpus: object, found: list[str], here: str) -> list[str]:
     """The names of the devices that a number or a list means."""
     if is_list(gpus):
         entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # type: ignore[call-overload]  # its own length may be anything
         _check_few(len(entries), gpus)
-        return [_device(entry, gpus, found) for entry in entries]
+        return [_device(entry, gpus, found, here) for entry in entries]
     number = _number(gpus, gpus)
     _check_few(number, gpus)
     return [f"{_kind(found)}:{index}" for index in range(number)]
 
 
-def _device(entry: object, gpus: object, found: list[str]) -> str:
+def _device(entry: object, gpus: object, found: list[str], here: str) -> str:
     """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
     name = getattr(entry, "name", None) if hasattr(entry, "device_type") else entry  # of a device of TensorFlow
     if not isinstance(name, str):
         return f"{_kind(found)}:{_number(entry, gpus)}"
     try:
-        return stand_in(short_name(name), found)
+        return stand_in(short_name(name, here), found)
     except ValueError as error:
         raise _not_understood(entry, gpus) from error
 

@@ -1,5 +1,5 @@
-"""Every private attribute of Keras and TensorFlow that is used, each once, with its reason."""
+"""Every private attribute of Keras that needs no engine, each once, with its reason."""
 
-from multigpu.private_api import required
+from multigpu.private_api.keras_names import KERAS
 
-required.check()
+KERAS.check()

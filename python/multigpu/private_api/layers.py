@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from multigpu.private_api.replaced import replaced
+from multigpu.base.replaced import replaced
 
 
 def sublayers(model: keras.Layer) -> list[keras.Layer]:
@@ -63,3 +63,18 @@ def epoch_of_backup(model: keras.Model) -> int:
 def set_epoch_of_backup(model: keras.Model, epoch: int) -> None:
     """Has the training that begins go on in this epoch."""
     model._initial_epoch = epoch or None
+
+
+def batch_normalizations(model: keras.Layer) -> list[keras.layers.BatchNormalization]:
+    """The BatchNormalizations of a model, at any depth."""
+    return [layer for layer in sublayers(model) if isinstance(layer, keras.layers.BatchNormalization)]
+
+
+def is_fixed(tensor: keras.KerasTensor) -> bool:
+    """Whether an input is for so many rows alone."""
+    return bool(tensor.shape) and tensor.shape[0] is not None
+
+
+def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
+    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
+    return keras.tree.flatten(getattr(model, side, None) or [])

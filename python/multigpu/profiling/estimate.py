@@ -7,21 +7,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.arguments import check_model, check_whole_number
-from multigpu.batches.prefetch import ON_HOST
-from multigpu.devices.groups import Gpus, has_groups
-from multigpu.devices.logical import visible_devices
-from multigpu.devices.plan import MOST_ROWS, Plan, make_plan
-from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.template_checks import check_template
-from multigpu.profiling.activation_memory import OPEN_LENGTH, Activations, activations_of
+from multigpu.base.arguments import check_model, check_whole_number
+from multigpu.engines.tensorflow.batches.prefetch import ON_HOST
+from multigpu.engines.tensorflow.devices.logical import visible_devices
+from multigpu.engines.tensorflow.profiling.activation_memory import OPEN_LENGTH, Activations, activations_of
+from multigpu.engines.tensorflow.weights.buckets import as_stored, make_buckets
+from multigpu.engines.tensorflow.weights.home_parts import part_devices
+from multigpu.engines.tensorflow.weights.overview import Route, routes_of, traffic
+from multigpu.engines.tensorflow.weights.owners import owners_of
+from multigpu.engines.tensorflow.weights.place_locate import num_bytes
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.model.template_checks import check_template
+from multigpu.plan.groups import Gpus, has_groups
+from multigpu.plan.plan import MOST_ROWS, Plan, make_plan
 from multigpu.profiling.estimate_table import DeviceEstimate, Estimate
 from multigpu.profiling.optimizer_memory import slot_bytes
-from multigpu.weights.buckets import as_stored, make_buckets
-from multigpu.weights.home_parts import part_devices
-from multigpu.weights.overview import Route, routes_of, traffic
-from multigpu.weights.owners import owners_of
-from multigpu.weights.place_locate import num_bytes
 
 
 def estimate(

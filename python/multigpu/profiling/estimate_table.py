@@ -7,8 +7,8 @@ from numbers import Real
 
 import keras
 
-from multigpu.arguments import shown
-from multigpu.devices.table import Table, megabytes
+from multigpu.base.arguments import shown
+from multigpu.base.table import Table, megabytes
 from multigpu.profiling.layer_table import LayerTable, layer_table
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from multigpu.devices.table import Table, megabytes, millions
-from multigpu.profiling.activation_memory import specs_of, tensor_bytes
-from multigpu.profiling.float_operations import total
-from multigpu.profiling.layer_trace import LayerTrace, Piece
-from multigpu.replicas.layer_calls import tensors_of
-from multigpu.weights.place_locate import num_bytes
+from multigpu.base.table import Table, megabytes, millions
+from multigpu.engines.tensorflow.profiling.activation_memory import specs_of, tensor_bytes
+from multigpu.engines.tensorflow.profiling.float_operations import total
+from multigpu.engines.tensorflow.profiling.layer_trace import LayerTrace, Piece
+from multigpu.engines.tensorflow.replicas.layer_calls import tensors_of
+from multigpu.engines.tensorflow.weights.place_locate import num_bytes
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.arguments import check_flags, check_whole_number, shown
-from multigpu.devices.plan import MOST_ROWS
-from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.overrides import defined_by_class
+from multigpu.base.arguments import check_flags, check_whole_number, shown
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.plan.plan import MOST_ROWS
+from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
 from multigpu.profiling.timed_steps import everything_kept, first_rows, on_one_device, step_seconds, timed_batches
 

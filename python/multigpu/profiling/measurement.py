@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from multigpu.devices.plan import Plan
-from multigpu.devices.table import text_table
+from multigpu.base.table import text_table
+from multigpu.plan.plan import Plan
 
 NOTICED = 0.05  # a share of time from which on it is worth a word
 

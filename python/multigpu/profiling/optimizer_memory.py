@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.arguments import shown
-from multigpu.weights.optimizer_slots import slots_of
-from multigpu.weights.place_locate import stored_dtype
+from multigpu.base.arguments import shown
+from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
+from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)  # lengths of the axes of a stand-in, by which its slots are understood
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.arguments import check_path, shown
+from multigpu.base.arguments import check_path, shown
 
 MISSING = (
     "Expected matplotlib, which draws the picture. Received: a Python without it. "

@@ -10,15 +10,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.arguments import shown
-from multigpu.batches.array_source import batches
-from multigpu.devices.plan import Plan
-from multigpu.parallel.model import ParallelModel
+from multigpu.base.arguments import shown
+from multigpu.engines.tensorflow.batches.array_source import batches
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.weights.home_parts import home_devices
+from multigpu.engines.tensorflow.weights.move import move
+from multigpu.engines.tensorflow.weights.place_locate import locate
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import wants_jit
-from multigpu.private_api.variables import backing_variable
-from multigpu.weights.home_parts import home_devices
-from multigpu.weights.move import move
-from multigpu.weights.place_locate import locate
 
 
 def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[Any], float]:

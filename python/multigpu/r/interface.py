@@ -10,23 +10,23 @@ from typing import Any
 
 import keras
 
-from multigpu import r_start
-from multigpu.batches import main_thread_generator
-from multigpu.batches.fit_arguments import call_fit, call_with_batches
-from multigpu.cluster.join import join_cluster
-from multigpu.devices.gpu_table import device_table, why_no_gpu
-from multigpu.devices.logical import simulate_gpus
-from multigpu.embedded_r.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
-from multigpu.embedded_r.session import new_function
-from multigpu.parallel.batch_norm import synchronize_batch_norm
-from multigpu.parallel.bring_home import bring_home
-from multigpu.parallel.interrupts import interruptible
-from multigpu.parallel.model import ParallelModel
-from multigpu.parallel.on_device import on_device
-from multigpu.parallel.overrides import defined_by_class
+from multigpu.engines.tensorflow.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.engines.tensorflow.cluster.join import join_cluster
+from multigpu.engines.tensorflow.devices.gpu_table import device_table, why_no_gpu
+from multigpu.engines.tensorflow.parallel.on_device import on_device
+from multigpu.model.batch_norm import synchronize_batch_norm
+from multigpu.model.bring_home import bring_home
+from multigpu.model.devices import simulate_gpus
+from multigpu.model.parallel_model import ParallelModel
+from multigpu.model.replicate import multi_gpu_model
+from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling import estimate as estimation
 from multigpu.profiling import measure as measuring
-from multigpu.replicate import multi_gpu_model
+from multigpu.r import main_thread_generator
+from multigpu.r import start as r_start
+from multigpu.r.embedded.conversion import copy_into, current, kind_of, make_history, numbers_let_go, storage_of
+from multigpu.r.embedded.session import new_function
+from multigpu.r.interrupts import interruptible
 from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
 

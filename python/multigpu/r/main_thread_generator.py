@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.batches.array_source import kept_type
+from multigpu.engines.tensorflow.batches.array_source import kept_type
 
 PEEKED = 2  # batches from which the shapes are read, as Keras does for generators
 

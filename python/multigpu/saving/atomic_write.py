@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from multigpu.arguments import check_path
+from multigpu.base.arguments import check_path
 from multigpu.saving.temporary_folder import folder_beside
 
 HINTS = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from multigpu.arguments import check_custom_objects, check_flags, check_path
+from multigpu.base.arguments import check_custom_objects, check_flags, check_path
 from multigpu.saving.hdf5_format import read_model, write_model
 from multigpu.saving.template_facade import template_of
 

@@ -7,7 +7,7 @@ import h5py
 import keras
 import numpy as np
 
-from multigpu.arguments import check_flags
+from multigpu.base.arguments import check_flags
 from multigpu.saving.atomic_write import atomic_write, expanded
 from multigpu.saving.hdf5_writer import new_hdf5
 from multigpu.saving.load_weights import load_into

@@ -11,7 +11,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from multigpu.arguments import shown
+from multigpu.base.arguments import shown
 from multigpu.saving.allowed_objects import callers_objects
 from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, safely
 from multigpu.saving.legacy_config import model_from_legacy_config

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from multigpu.arguments import check_model
+from multigpu.base.arguments import check_model
 from multigpu.private_api.callers import is_for_sklearn, is_pickled
 from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving import save as saving

@@ -78,7 +78,7 @@ sys.exit(3)
 LOCK_KEPT_AT_THE_END_OF_R = """
 import ctypes
 from multigpu import embedded_r
-from multigpu.embedded_r.session import started_r
+from multigpu.r.embedded.session import started_r
 embedded_r.start()
 import rpy2.robjects  # which would end R, too
 library = started_r()._library

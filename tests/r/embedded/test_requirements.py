@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import multigpu
-from multigpu.embedded_r import RError, requirements, run, session
+from multigpu.embedded_r import RError, run
+from multigpu.r.embedded import requirements, session
 
 
 @pytest.fixture

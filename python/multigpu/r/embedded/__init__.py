@@ -24,10 +24,10 @@ is done. Only Python's main thread can call R.
 
 from typing import Any
 
-from multigpu.arguments import check_text
-from multigpu.embedded_r.conversion import AsItIs, RFunction
-from multigpu.embedded_r.request import Request, RError, RWarning
-from multigpu.embedded_r.session import ask, started_r
+from multigpu.base.arguments import check_text
+from multigpu.r.embedded.conversion import AsItIs, RFunction
+from multigpu.r.embedded.request import Request, RError, RWarning
+from multigpu.r.embedded.session import ask, started_r
 
 __all__ = ["AsItIs", "RError", "RFunction", "RWarning", "call", "load_ipython_extension", "run", "start"]
 
@@ -92,6 +92,6 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Adds rpy2's `%R` and `%%R` to Jupyter, with the crossing of this module: `%load_ext multigpu.embedded_r`."""
-    from multigpu.embedded_r.magic import add_magic
+    from multigpu.r.embedded.magic import add_magic
 
     add_magic(shell)

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from multigpu.embedded_r.request import Request
+from multigpu.r.embedded.request import Request
 
 pending: list[Request] = []  # a stack: R may call Python, which asks R
 _let_go: deque[int] = deque()  # numbers of functions that R need not keep any longer

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from multigpu.embedded_r.interrupts import Interrupts
+from multigpu.r.embedded.interrupts import Interrupts
 
 ELSEWHERE = (
     "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "

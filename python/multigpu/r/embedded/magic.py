@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.arguments import shown
-from multigpu.embedded_r.conversion import pending
-from multigpu.embedded_r.request import Request
-from multigpu.embedded_r.session import started_r
+from multigpu.base.arguments import shown
+from multigpu.r.embedded.conversion import pending
+from multigpu.r.embedded.request import Request
+from multigpu.r.embedded.session import started_r
 
 FROM_PYTHON = "multigpu:::from_python()"
 TO_PYTHON = "multigpu:::to_python"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from multigpu.embedded_r import requirements
-from multigpu.embedded_r.conversion import RFunction, pending
-from multigpu.embedded_r.libr import LockedR, check_thread
-from multigpu.embedded_r.request import Request, RError
-from multigpu.embedded_r.rpy2_gil import lock_rpy2
+from multigpu.r.embedded import requirements
+from multigpu.r.embedded.conversion import RFunction, pending
+from multigpu.r.embedded.libr import LockedR, check_thread
+from multigpu.r.embedded.request import Request, RError
+from multigpu.r.embedded.rpy2_gil import lock_rpy2
 from multigpu.version import __version__
 
 VERSIONS = """

@@ -8,9 +8,9 @@ import pytest
 from cases import soak
 
 import multigpu
-from multigpu import r_interface
-from multigpu.batches import array_source, fit_arguments
-from multigpu.batches.array_source import ArrayOwner, batches, take_rows
+from multigpu.engines.tensorflow.batches import array_source, fit_arguments
+from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, take_rows
+from multigpu.r import interface as r_interface
 
 
 @pytest.fixture(autouse=True)

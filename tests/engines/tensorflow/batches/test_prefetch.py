@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from multigpu.batches.prefetch import SlicedBatches, can_be_sent
-from multigpu.batches.split_merge import share_rows, split
+from multigpu.engines.tensorflow.batches.prefetch import SlicedBatches, can_be_sent
+from multigpu.engines.tensorflow.batches.split_merge import share_rows, split
 
 DEVICES = ("CPU:1", "CPU:2", "CPU:3")
 IMAGES, IDS, Y = np.random.default_rng(0).random((10, 2, 3)), np.arange(10, dtype="int32"), np.arange(10.0)

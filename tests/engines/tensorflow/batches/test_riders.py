@@ -7,9 +7,9 @@ import tensorflow as tf
 from equality import ONE_CALL, random_rows
 from keras import layers
 
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.batches.riders import Riders, riders_of
-from multigpu.private_api.masks import with_mask
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.batches.riders import Riders, riders_of
+from multigpu.engines.tensorflow.private_api.masks import with_mask
 
 
 def crossentropy(y_pred):

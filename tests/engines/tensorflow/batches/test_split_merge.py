@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from cases import soak, some
 
-from multigpu.batches.split_merge import count_rows, drop_standby, merge, share_rows, split
-from multigpu.devices.plan import Plan
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, drop_standby, merge, share_rows, split
+from multigpu.plan.plan import Plan
 
 BATCH_SIZES = range(1, 21)
 NUM_REPLICAS = [1, 2, 3, soak(4), soak(5), soak(6), soak(7), 8]

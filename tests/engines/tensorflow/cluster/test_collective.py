@@ -2,7 +2,7 @@
 
 import pytest
 
-from multigpu.cluster import collective
+from multigpu.engines.tensorflow.cluster import collective
 
 
 def test_numbers_depend_on_names_alone():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 
 ROUNDS = {1: 0, 2: 1, 3: 1, 4: 2, 5: 1, 6: 2, 7: 1, 8: 3}
 

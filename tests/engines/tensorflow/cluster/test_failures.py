@@ -6,8 +6,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from multigpu.cluster import failures, peer_status, rendezvous
 from multigpu.cluster.config import Cluster
+from multigpu.engines.tensorflow.cluster import failures, peer_status, rendezvous
 
 CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_seconds=60.0)
 

@@ -6,8 +6,8 @@ from cluster_variables import MPICH, OPEN_MPI, SLURM, TWO_WORKERS, set_variables
 from equality import dense_model
 
 import multigpu
-from multigpu.cluster import join
 from multigpu.cluster.config import described
+from multigpu.engines.tensorflow.cluster import join
 
 
 def test_a_tf_config_that_is_not_understood_is_refused_when_a_model_is_made_not_before(monkeypatch):

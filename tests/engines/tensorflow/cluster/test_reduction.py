@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from multigpu.cluster import reduction
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.reduction import Step, Workers
+from multigpu.engines.tensorflow.cluster import reduction
+from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
 
 
 @pytest.mark.parametrize(

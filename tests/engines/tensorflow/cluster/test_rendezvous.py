@@ -4,7 +4,7 @@ import time
 
 import tensorflow as tf
 
-from multigpu.cluster.rendezvous import barrier_sum, record, state_of
+from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum, record, state_of
 
 
 def test_a_worker_waits_from_when_its_number_is_known_until_the_sum_ends():

@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from multigpu.devices import gpu_table
-from multigpu.devices.gpu_table import GpuTable, seen_devices, why_no_gpu
-from multigpu.private_api import runtime
+from multigpu.engines.tensorflow.devices import gpu_table
+from multigpu.engines.tensorflow.devices.gpu_table import GpuTable, seen_devices, why_no_gpu
+from multigpu.engines.tensorflow.private_api import runtime
 
 
 def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):

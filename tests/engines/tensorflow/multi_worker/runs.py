@@ -24,10 +24,10 @@ from equality import dense_model, random_rows
 import __main__
 import multigpu
 from multigpu import multi_gpu_model
-from multigpu.batches import main_thread_generator
 from multigpu.cluster.config import Cluster
-from multigpu.multi_worker import handshake
-from multigpu.multi_worker.auto_shard import sharded
+from multigpu.engines.tensorflow.multi_worker import handshake
+from multigpu.engines.tensorflow.multi_worker.auto_shard import sharded
+from multigpu.r import main_thread_generator
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
 IN_FILES = 21  # rows in two files, so that one step has two rows of one worker and one of the other

@@ -11,7 +11,7 @@ from keras import ops
 from process_threads import num_threads
 
 from multigpu import multi_gpu_model
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 X, Y = random_rows(25, 6), random_rows(25, 1, seed=1)
 

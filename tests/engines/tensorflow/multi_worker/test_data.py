@@ -10,7 +10,7 @@ from equality import FLOAT32
 from worker_processes import results
 
 from multigpu.cluster.config import Cluster
-from multigpu.multi_worker.auto_shard import sharded
+from multigpu.engines.tensorflow.multi_worker.auto_shard import sharded
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from worker_processes import results
 
 from multigpu.cluster.config import Cluster
-from multigpu.multi_worker import step
+from multigpu.engines.tensorflow.multi_worker import step
 
 
 @pytest.fixture(scope="module")

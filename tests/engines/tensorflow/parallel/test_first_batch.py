@@ -8,9 +8,9 @@ from equality import assert_same_numbers, mean_squared, random_ids, random_rows
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.parallel.first_batch import FirstBatchCheck
-from multigpu.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
 
 X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
 REFUSED = r"Expected layers that take the rows of a batch one by one.* Received: {}.* rows 0 to 7 and 8 to 15 "

@@ -13,8 +13,8 @@ from keras import layers
 from part_models import SEQUENCES, Halves, X, Y, assert_same_in_groups, shared_encoder, two_parts
 
 import multigpu
-from multigpu.replicas import launch_order
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.pipeline import launch_order
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 
 @pytest.mark.parametrize("gpus", [[["CPU:2", "CPU:3"], ["CPU:4", "CPU:5"]], [["CPU:2", "CPU:3"]] * 4])

@@ -10,7 +10,7 @@ from keras import layers
 from part_models import LAYOUTS, MODELS, Halves, X, Y, assert_same_in_groups, nowhere, sgd, two_parts
 
 import multigpu
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 either_layout = pytest.mark.parametrize("layout", ["two groups", soak("four slices")])
 

@@ -11,10 +11,10 @@ from cases import some
 from equality import FLOAT32, assert_same_numbers, dense_model, on_one_device, random_rows, train
 
 from multigpu import multi_gpu_model
-from multigpu.batches.main_thread_generator import MainThreadGenerator
-from multigpu.batches.prefetch import SlicedBatches
-from multigpu.devices import plan
-from multigpu.parallel import data_parallel
+from multigpu.engines.tensorflow.batches.prefetch import SlicedBatches
+from multigpu.engines.tensorflow.parallel import data_parallel
+from multigpu.plan import plan
+from multigpu.r.main_thread_generator import MainThreadGenerator
 
 X, Y = random_rows(21, 3), random_rows(21, 2, seed=1)
 

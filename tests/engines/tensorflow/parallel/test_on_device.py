@@ -15,7 +15,7 @@ from keras import layers
 from part_models import MODELS, nowhere, shared_encoder
 
 import multigpu
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 
 def masked_tower(on_device):

@@ -15,8 +15,8 @@ from gpu_kernels import ancestors, edges, gpu_kernel, joins_buckets, nodes_of, s
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.private_api.replaced import replaced
-from multigpu.weights import embedding_tables
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.weights import embedding_tables
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 RANDOM = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops, random
 
 import multigpu
-from multigpu.replicas.scope import is_seed
+from multigpu.engines.tensorflow.replicas.scope import is_seed
 
 LONG = np.random.default_rng(0).uniform(0.1, 1, (11, 5, 6)).astype("float32")
 PER_ROW = LONG[:, 0]

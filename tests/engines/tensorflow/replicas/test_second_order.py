@@ -8,7 +8,7 @@ from cases import soak
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.weights import embedding_tables
+from multigpu.engines.tensorflow.weights import embedding_tables
 
 IDS = np.random.default_rng(0).integers(0, 11, (7, 5))
 NUMBERS = np.random.default_rng(1).normal(size=(7, 3))

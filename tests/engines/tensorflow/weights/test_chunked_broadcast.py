@@ -9,9 +9,9 @@ from equality import assert_same_training
 from executed_graphs import executed
 
 from multigpu import multi_gpu_model
-from multigpu.weights import chunked_broadcast
-from multigpu.weights.buckets import Bucket, Types
-from multigpu.weights.chunked_broadcast import cut, is_chunked, join, transfers_of
+from multigpu.engines.tensorflow.weights import chunked_broadcast
+from multigpu.engines.tensorflow.weights.buckets import Bucket, Types
+from multigpu.engines.tensorflow.weights.chunked_broadcast import cut, is_chunked, join, transfers_of
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 

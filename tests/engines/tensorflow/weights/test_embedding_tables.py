@@ -9,8 +9,8 @@ from executed_graphs import executed, makers_of, sent_tensors
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
-from multigpu.weights import embedding_tables
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights import embedding_tables
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 X, Y = random_ids(18, 6, below=9), random_rows(18, 2, seed=1)
 

@@ -8,7 +8,7 @@ from equality import assert_same, assert_same_weights, random_ids, random_rows
 from keras import layers
 
 from multigpu import bring_home, multi_gpu_model
-from multigpu.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate
 
 X, Y = random_ids(8, 6, below=9), random_rows(8, 3)
 

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from multigpu.weights.lookups import ways_of_lookup
-from multigpu.weights.rows import Rows
+from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
+from multigpu.engines.tensorflow.weights.rows import Rows
 
 IDS = tf.constant([0, 2, 2])
 LOOKED_UP = {

@@ -9,7 +9,7 @@ from equality import assert_same, assert_same_weights, dense_data, dense_net
 from keras import layers
 
 from multigpu import multi_gpu_model
-from multigpu.weights.place_locate import locate, memory, place, read
+from multigpu.engines.tensorflow.weights.place_locate import locate, memory, place, read
 
 
 def build_away(build=dense_net):

@@ -10,7 +10,7 @@ from keras import layers, optimizers
 from optimizer_cases import COMMON, OTHERS
 
 from multigpu import multi_gpu_model
-from multigpu.weights import embedding_tables
+from multigpu.engines.tensorflow.weights import embedding_tables
 
 IDS, Y = random_ids(18, 6, below=9), random_rows(18, 2, seed=1)
 WORDS = np.array([[f"word {number}" for number in row] for row in IDS])

@@ -9,12 +9,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.logical import short_name
-from multigpu.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_buckets, pack, unpack
-from multigpu.weights.gradient_structure import GradientStructure
-from multigpu.weights.place_locate import locate
-from multigpu.weights.send_reduce import send, send_once
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.devices.logical import short_name
+from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_buckets, pack, unpack
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.send_reduce import send, send_once
 
 OWNERS = ["CPU:0", "CPU:1", "CPU:2"]
 DEVICES = [f"CPU:{number}" for number in range(8)]

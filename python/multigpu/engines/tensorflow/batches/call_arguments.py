@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.riders import Riders
+from multigpu.engines.tensorflow.batches.riders import Riders
 
 PLAIN = (bool, int, float, str, type(None))  # arguments by whose values a call may go
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.batches.array_source import ArrayOwner, batches, kept_type, released
+from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, kept_type, released
 
 LARGE = 2**26  # bytes of arrays that Keras would copy, from which on a copy is worth avoiding
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.batches.device_iterator import iterators_on
-from multigpu.batches.split_merge import share_rows, take_rows
+from multigpu.engines.tensorflow.batches.device_iterator import iterators_on
+from multigpu.engines.tensorflow.batches.split_merge import share_rows, take_rows
 
 ON_HOST = ("int32", "string")  # what TensorFlow's functions take on the CPU: it would come back first
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from multigpu.private_api.logits import Attach, logits_found
-from multigpu.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.private_api.logits import Attach, logits_found
+from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 
 
 def riders_of(x: object) -> list[tuple[tf.Tensor, Attach]]:

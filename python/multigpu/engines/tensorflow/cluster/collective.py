@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from multigpu.private_api.graphs import outermost
+from multigpu.engines.tensorflow.private_api.graphs import outermost
 
 _sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the function that is being traced → its sums
 

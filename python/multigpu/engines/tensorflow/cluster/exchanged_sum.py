@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from multigpu.cluster.collective import collective_stack
+from multigpu.engines.tensorflow.cluster.collective import collective_stack
 
 Merge: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of what several have, stacked along a new first axis: of all
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.peer_status import PATIENCE, absent, asked_at_once
-from multigpu.cluster.rendezvous import seconds_waiting
-from multigpu.private_api.runtime import abort_collective_ops, is_alive
+from multigpu.engines.tensorflow.cluster.peer_status import PATIENCE, absent, asked_at_once
+from multigpu.engines.tensorflow.cluster.rendezvous import seconds_waiting
+from multigpu.engines.tensorflow.private_api.runtime import abort_collective_ops, is_alive
 
 ATTEMPTS = 3  # questions within `answer_seconds`
 SHOWN = 8  # workers that a message lists, at most

@@ -5,10 +5,10 @@ import os
 
 import tensorflow as tf
 
-from multigpu.arguments import shown
+from multigpu.base.arguments import shown
 from multigpu.cluster.config import Cluster, described, jobs_of
 from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
-from multigpu.private_api.runtime import config, has_started, listen, server
+from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
 
 
 def join() -> None:

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.failures import named
-from multigpu.cluster.rendezvous import barrier_sum
-from multigpu.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.failures import named
+from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 PIECE = 1 << 24  # values that the chief sends at once
 _messages = itertools.count()  # all workers tell the same things in the same order

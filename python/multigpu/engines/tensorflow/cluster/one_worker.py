@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from multigpu.cluster.exchanged_sum import Merge, added, exchanged
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge, added, exchanged
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
 AddUp: TypeAlias = Callable[[Sequence[tf.IndexedSlices]], tf.IndexedSlices]

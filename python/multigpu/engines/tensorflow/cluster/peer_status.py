@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.rendezvous import handles_by_name, seconds_waiting, state_of
+from multigpu.engines.tensorflow.cluster.rendezvous import handles_by_name, seconds_waiting, state_of
 
 PATIENCE = 2.0  # seconds, for an answer
 

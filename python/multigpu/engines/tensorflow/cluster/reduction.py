@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.exchanged_sum import Merge
-from multigpu.cluster.one_worker import AddUp, Gradient, OneWorker
-from multigpu.cluster.rendezvous import barrier_sum
-from multigpu.cluster.sparse_rows import all_rows, gather
-from multigpu.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge
+from multigpu.engines.tensorflow.cluster.one_worker import AddUp, Gradient, OneWorker
+from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
+from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 
 
 class Step(NamedTuple):

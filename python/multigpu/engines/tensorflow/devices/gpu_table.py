@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from multigpu.devices.logical import available_gpus, physical_of
-from multigpu.devices.table import Table, megabytes
-from multigpu.private_api.runtime import devices_are_fixed, memory_limits
+from multigpu.base.table import Table, megabytes
+from multigpu.engines.tensorflow.devices.logical import available_gpus, physical_of
+from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed, memory_limits
 
 SEEN = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/version")  # is there while the driver is loaded

@@ -4,10 +4,10 @@ import functools
 
 import tensorflow as tf
 
-from multigpu.arguments import check_whole_number, shown
+from multigpu.base.arguments import shown
+from multigpu.plan import device_names
+from multigpu.plan.device_names import HERE, stand_in
 
-MOST_DEVICES = 1024  # more than any machine has: a larger number is a slip, and a list of so many would take for ever
-MOST_MEGABYTES = 1 << 40  # bytes have to fit into 64 bits
 STARTED = (
     "Expected `simulate_gpus()` to be called before TensorFlow uses a device: TensorFlow fixes its devices at first "
     "use. Received simulate_gpus({n}) after TensorFlow had started with {devices}. Call `multigpu.simulate_gpus({n})` "
@@ -16,22 +16,7 @@ STARTED = (
 
 
 def available_gpus() -> list[str]:
-    """Names of the devices that `multi_gpu_model(gpus=...)` counts, in order of their ids.
-
-    These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
-    the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start
-    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` reports details.
-
-    Returns:
-        A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the
-        id `i` means in `gpus=[...]`.
-
-    Example:
-        >>> import multigpu
-        >>> multigpu.simulate_gpus(2)
-        >>> multigpu.available_gpus()
-        ['CPU:0', 'CPU:1']
-    """
+    """The logical GPUs; where there are none, the logical CPU devices that stand in for them, if there are any."""
     gpus = _logical("GPU")
     if gpus:
         return gpus
@@ -39,28 +24,13 @@ def available_gpus() -> list[str]:
     return cpus if len(cpus) > 1 else []  # one CPU device is the CPU itself, several were made on purpose
 
 
-def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
-    """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
-
-    On a machine without a GPU, they answer to the names of GPUs as well: `"GPU:0"` is the first one. Results are those
-    of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
-    more, there is nothing to do.
-
-    Args:
-        n: number of devices, from 1 to 1,024.
-        memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
+def simulate(n: int, memory_limit: int) -> None:
+    """Splits the one GPU, or else the CPU, into `n` logical devices of `memory_limit` MB.
 
     Raises:
-        ValueError: `n` or `memory_limit` is not a whole number of 1 or more, or this machine has several GPUs, but
-            fewer than `n`.
+        ValueError: there are several GPUs, but fewer than `n`.
         RuntimeError: TensorFlow has started, so its devices are fixed.
-
-    Example:
-        >>> import multigpu
-        >>> multigpu.simulate_gpus(4)
     """
-    check_whole_number("n", n, MOST_DEVICES, "simulate_gpus(2)")
-    check_whole_number("memory_limit", memory_limit, MOST_MEGABYTES, "memory_limit=2048", ", in MB")
     physical = tf.config.list_physical_devices("GPU")
     if len(physical) >= n > 1:
         return  # real ones are there
@@ -91,10 +61,10 @@ def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
 
 
 @functools.cache  # TensorFlow fixes its devices when it starts
-def _here() -> tuple[str | None, int | None]:
-    """The job and task of this process, in a cluster."""
+def _here() -> str:
+    """This process in a cluster, as TensorFlow names it."""
     spec = tf.DeviceSpec.from_string(tf.config.list_logical_devices("CPU")[0].name)
-    return spec.job, spec.task
+    return f"/job:{spec.job}/replica:{spec.replica}/task:{spec.task}"
 
 
 def present_device(device: object, cure: str) -> str:
@@ -105,18 +75,6 @@ def present_device(device: object, cure: str) -> str:
     if name not in present:
         raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
     return name
-
-
-def stand_in(name: str, gpus: list[str]) -> str:
-    """The simulated device that answers to the name of a GPU, or the name itself.
-
-    Args:
-        name: short name of a device.
-        gpus: the devices that `gpus` counts; one CPU alone stands in for nothing.
-    """
-    kind, number = name.split(":")
-    simulated = f"CPU:{number}"
-    return simulated if kind == "GPU" and len(gpus) > 1 and simulated in gpus else name
 
 
 def _short_name(device: str) -> str | None:
@@ -143,17 +101,10 @@ def physical_of(name: str) -> tf.config.PhysicalDevice:
 
 
 def short_name(device: str) -> str:
-    """`"/job:localhost/replica:0/task:0/device:GPU:1"` → `"GPU:1"`; `"/gpu:1"` → `"GPU:1"`; `"GPU"` → `"GPU:0"`.
+    """The short name of a device of this process, also by the name that it has in a cluster.
 
     Raises:
-        ValueError: the name means no one device of this machine.
+        ValueError: the name means no one device of this process.
     """
-    try:
-        spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
-    except (TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"not the name of a device: {device!r}") from error
-    here = (spec.job in (None, "localhost") and not spec.task) or (spec.job, spec.task) == _here()
-    here = here and not spec.replica
-    if spec.device_type is None or "*" in device or not here:
-        raise ValueError(f"not the name of a device of this machine: {device!r}")
-    return f"{spec.device_type}:{spec.device_index or 0}"
+    of_cluster = str(device).startswith("/job:") and not str(device).startswith(HERE)  # else TensorFlow is not started
+    return device_names.short_name(device, _here() if of_cluster else HERE)

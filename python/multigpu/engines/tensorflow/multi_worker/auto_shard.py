@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.batches.split_merge import count_rows, share_rows, take_rows
 from multigpu.cluster.config import Cluster
-from multigpu.multi_worker.step import Part
-from multigpu.private_api.datasets import auto_shard, graphs_of, inputs_of
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, share_rows, take_rows
+from multigpu.engines.tensorflow.multi_worker.step import Part
+from multigpu.engines.tensorflow.private_api.datasets import auto_shard, graphs_of, inputs_of
 
 OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
 READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.messages import all_gather_numbers, broadcast_variables
-from multigpu.multi_worker.step import StepConsensus
+from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, broadcast_variables
+from multigpu.engines.tensorflow.multi_worker.step import StepConsensus
 from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
 
 WRITERS = (

@@ -7,14 +7,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.batches.array_source import ArrayOwner, batches
-from multigpu.batches.fit_arguments import are_arrays
-from multigpu.batches.split_merge import share_rows
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.messages import all_gather_numbers
-from multigpu.multi_worker.auto_shard import as_part, own_part, sharded, takes_none_ahead, with_one_row_ahead
-from multigpu.multi_worker.step import Part
-from multigpu.private_api.datasets import ArrayDataAdapter, DataAdapter, get_data_adapter
+from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches
+from multigpu.engines.tensorflow.batches.fit_arguments import are_arrays
+from multigpu.engines.tensorflow.batches.split_merge import share_rows
+from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers
+from multigpu.engines.tensorflow.multi_worker.auto_shard import (
+    as_part,
+    own_part,
+    sharded,
+    takes_none_ahead,
+    with_one_row_ahead,
+)
+from multigpu.engines.tensorflow.multi_worker.step import Part
+from multigpu.engines.tensorflow.private_api.datasets import ArrayDataAdapter, DataAdapter, get_data_adapter
 
 INFINITE = tf.data.INFINITE_CARDINALITY
 

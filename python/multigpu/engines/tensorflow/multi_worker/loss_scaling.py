@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.riders import riders_of
-from multigpu.cluster.reduction import Step
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.cluster.reduction import Step
+from multigpu.engines.tensorflow.private_api.masks import mask_of
 from multigpu.private_api.losses import apply_mask
-from multigpu.private_api.masks import mask_of
-from multigpu.private_api.replaced import replaced
 
 MEANS = ("sum_over_batch_size", "mean")
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.messages import all_reduce
-from multigpu.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.cluster.messages import all_reduce
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 
 def aggregate_logs(result: Callable[[], dict[str, Any]], metrics: Sequence[keras.Metric], cluster: Cluster) -> Any:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.batches.split_merge import count_rows
-from multigpu.cluster.collective import Group
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.reduction import Step
-from multigpu.cluster.rendezvous import barrier_sum
-from multigpu.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.reduction import Step
+from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 
 class Part(NamedTuple):

@@ -8,24 +8,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.batches.split_merge import count_rows
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.cluster.reduction import Step, Workers
-from multigpu.devices.plan import Plan
-from multigpu.parallel.batch_norm import synchronized_layers, warn_of_slices
-from multigpu.parallel.data_parallel import Merged, data_parallel
-from multigpu.parallel.first_batch import Due, FirstBatchCheck, is_on
-from multigpu.parallel.row_changes import WholeBatchError, name_layer
-from multigpu.private_api.graphs import within_xla
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
+from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_layers, warn_of_slices
+from multigpu.engines.tensorflow.parallel.data_parallel import Merged, data_parallel
+from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
+from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
+from multigpu.engines.tensorflow.private_api.graphs import within_xla
+from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
+from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.replicas.outputs import Constant
+from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
+from multigpu.engines.tensorflow.weights.buckets import Types
+from multigpu.engines.tensorflow.weights.place_locate import memory
+from multigpu.engines.tensorflow.weights.rows import Rows
+from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
-from multigpu.private_api.logits import logits_of, with_logits
-from multigpu.private_api.masks import mask_of, with_mask
-from multigpu.replicas.outputs import Constant
-from multigpu.replicas.template import TemplateParts, refuse_new_weights
-from multigpu.weights.buckets import Types
-from multigpu.weights.place_locate import memory
-from multigpu.weights.rows import Rows
 
 ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
 _models = itertools.count()  # all workers make the same models in the same order

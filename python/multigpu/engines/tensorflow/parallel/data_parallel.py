@@ -6,25 +6,25 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.batches.split_merge import RowRange, count_rows, merge, share_rows, split
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.plan import Plan
-from multigpu.replicas.outputs import Result
-from multigpu.replicas.position import Position
-from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.replica_run import ReplicaRun
-from multigpu.replicas.run import run_replica
-from multigpu.replicas.staged_run import StagedRun
-from multigpu.replicas.staged_traces import StagedTraces
-from multigpu.replicas.state import weighted_mean
-from multigpu.replicas.tapes import share_a_tape
-from multigpu.replicas.template import TemplateParts
-from multigpu.weights.buckets import Types, as_stored, buckets_of, is_overwritten, unpack
-from multigpu.weights.gradient_structure import GradientStructure
-from multigpu.weights.group_sending import GroupSending
-from multigpu.weights.rows import Rows
-from multigpu.weights.send_reduce import arrive, send, send_once
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
+from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, merge, share_rows, split
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
+from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
+from multigpu.engines.tensorflow.replicas.outputs import Result
+from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.replica import Function, Replica
+from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
+from multigpu.engines.tensorflow.replicas.run import run_replica
+from multigpu.engines.tensorflow.replicas.state import weighted_mean
+from multigpu.engines.tensorflow.replicas.tapes import share_a_tape
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.weights.buckets import Types, as_stored, buckets_of, is_overwritten, unpack
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.group_sending import GroupSending
+from multigpu.engines.tensorflow.weights.rows import Rows
+from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_once
+from multigpu.plan.plan import Plan
 
 
 class Merged(NamedTuple):

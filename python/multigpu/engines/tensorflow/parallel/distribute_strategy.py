@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 INSTEAD = (
     "Leave the strategy and its scope out: build the model, make `parallel = multi_gpu_model(model, gpus)`, then "

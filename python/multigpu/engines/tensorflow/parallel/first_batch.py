@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.devices.plan import Plan
-from multigpu.parallel.differences import differences, last_digit, rounding
-from multigpu.parallel.mixing_layer import mixing_layer
-from multigpu.parallel.trial_runs import Span, TrialRuns, has_one_thread, with_other_last_digits
-from multigpu.replicas.row_mixing import WholeBatchError
-from multigpu.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
+from multigpu.engines.tensorflow.parallel.differences import differences, last_digit, rounding
+from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
+from multigpu.engines.tensorflow.parallel.trial_runs import Span, TrialRuns, has_one_thread, with_other_last_digits
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.plan.plan import Plan
 
 SWITCH = "MULTIGPU_CHECK"  # an environment variable, 0 where nothing is to be checked
 ROWS = 16  # at most: a batch that fits on several devices need not fit on one
@@ -30,7 +30,7 @@ _one_at_a_time = threading.Lock()
 
 def is_on() -> bool:
     """Whether first batches are checked. R's functions could not be called while its one thread waits for a step."""
-    return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and "multigpu.r_interface" in sys.modules)
+    return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and "multigpu.r.interface" in sys.modules)
 
 
 class FirstBatchCheck:

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.prefetch import SlicedBatches, can_be_sent
-from multigpu.parallel.overrides import MAKERS, defined_by_class
+from multigpu.engines.tensorflow.batches.prefetch import SlicedBatches, can_be_sent
+from multigpu.private_api.class_code import MAKERS, defined_by_class
 
 
 class InputPrefetch:

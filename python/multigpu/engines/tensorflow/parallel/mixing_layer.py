@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from multigpu.parallel.differences import difference
-from multigpu.replicas.layer_calls import LayerCall, tensors_of
+from multigpu.engines.tensorflow.parallel.differences import difference
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, tensors_of
 
 
 def mixing_layer(whole: LayerCall, slices: Sequence[LayerCall], limit: float) -> str | None:

@@ -8,13 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.devices.logical import present_device
-from multigpu.parallel.placed_call import PlacedCall, keep_weights
-from multigpu.parallel.template_checks import check_unplaced, parts_in_parts
+from multigpu.engines.tensorflow.devices.logical import present_device
+from multigpu.engines.tensorflow.parallel.placed_call import PlacedCall, keep_weights
+from multigpu.engines.tensorflow.replicas.parts import in_parts, part_scope
+from multigpu.engines.tensorflow.replicas.scope import in_replica
+from multigpu.engines.tensorflow.weights.home_parts import check_unplaced, parts_in_parts, placed_calls
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
-from multigpu.replicas.parts import in_parts, part_scope
-from multigpu.replicas.scope import in_replica
-from multigpu.weights.home_parts import placed_calls
 
 _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", default=None)
 

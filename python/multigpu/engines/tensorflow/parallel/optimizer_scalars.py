@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.replaced import replaced
-from multigpu.private_api.variables import backing_variable
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those that are not assigned before the last read
 

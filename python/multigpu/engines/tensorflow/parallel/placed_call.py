@@ -8,17 +8,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.collective import outermost_graph
-from multigpu.devices.plan import Plan
-from multigpu.parallel.call import DataParallelCall
-from multigpu.parallel.step_scope import update_beside_weights
-from multigpu.private_api.variables import backing_variable
-from multigpu.replicas.parts import part_scope
-from multigpu.replicas.scope import in_replica
-from multigpu.weights.home_parts import Placement
-from multigpu.weights.move import models_with, move
-from multigpu.weights.optimizer_slots import build_slots, outside_of_functions
-from multigpu.weights.place_locate import place, stored_dtype
+from multigpu.engines.tensorflow.cluster.collective import outermost_graph
+from multigpu.engines.tensorflow.parallel.call import DataParallelCall
+from multigpu.engines.tensorflow.parallel.step_scope import update_beside_weights
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.replicas.parts import part_scope
+from multigpu.engines.tensorflow.replicas.scope import in_replica
+from multigpu.engines.tensorflow.weights.home_parts import Placement
+from multigpu.engines.tensorflow.weights.move import models_with, move
+from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots, outside_of_functions
+from multigpu.engines.tensorflow.weights.place_locate import place, stored_dtype
+from multigpu.plan.plan import Plan
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a placed call of a part", default=False)
 _placements = itertools.count()  # so that those of a model have an order

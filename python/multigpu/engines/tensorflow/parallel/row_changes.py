@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.batches.split_merge import MERGED
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.batches.split_merge import MERGED
+from multigpu.engines.tensorflow.replicas.outputs import is_constant
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.private_api.layers import sublayers
-from multigpu.private_api.replaced import replaced
-from multigpu.replicas.outputs import is_constant
-from multigpu.replicas.row_mixing import WholeBatchError
 
 MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
 

@@ -5,24 +5,45 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.parallel.row_changes import MANY, name_layer
-from multigpu.private_api.layers import sublayers
-from multigpu.replicas.outputs import no_batch_axis, output_names
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_without
+from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
+from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
+from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
+from multigpu.private_api.layers import is_fixed, sublayers, symbolic
 
 Shape = tuple[int | None, ...]
 
 
-def check_rows(model: keras.Model) -> None:
+def check_rows(model: keras.Model, groups: bool = False) -> None:
     """Refuses, by name, what does not take the rows of a batch one by one.
 
+    Args:
+        model: to be the template.
+        groups: whether each replica has several devices, so that the template may have parts.
+
     Raises:
-        ValueError: an output has no batch axis, or other rows than the inputs, or all pairs of rows; or a function
-            makes one value of all rows.
+        ValueError: it was made in the scope of a strategy, or has parts without groups; or a layer keeps something
+            between batches; or an output has no batch axis, or other rows than the inputs, or all pairs of rows; or a
+            function makes one value of all rows.
     """
+    check_made_without(model)
+    if not groups:
+        check_unplaced(model)
+    _check_stateless(model)
     _check_outputs(model)
     _check_rows_apart(model)
     _check_rows_kept(model)
+
+
+def _check_stateless(model: keras.Model) -> None:
+    for layer in sublayers(model):
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                "Expected layers that keep nothing between batches. "
+                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a global batch. "
+                "Use `stateful=False`, or train the template on one device."
+            )
 
 
 def _check_outputs(model: keras.Model) -> None:
@@ -114,13 +135,3 @@ def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
 def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
     """Inputs as a model takes them."""
     return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
-
-
-def is_fixed(tensor: keras.KerasTensor) -> bool:
-    """Whether an input is for so many rows alone."""
-    return bool(tensor.shape) and tensor.shape[0] is not None
-
-
-def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
-    """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
-    return keras.tree.flatten(getattr(model, side, None) or [])

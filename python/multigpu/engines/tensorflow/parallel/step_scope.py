@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.devices.logical import short_name, visible_devices
+from multigpu.engines.tensorflow.devices.logical import short_name, visible_devices
 
 
 @contextlib.contextmanager

@@ -9,20 +9,20 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.batches.split_merge import count_rows, merge, take_rows
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.plan import Plan
-from multigpu.replicas.layer_calls import LayerCall, LayerCalls
-from multigpu.replicas.outputs import Result
-from multigpu.replicas.position import Position
-from multigpu.replicas.replica import Function, Replica, complete_trace
-from multigpu.replicas.row_mixing import WholeBatchError
-from multigpu.replicas.state import weighted_mean
-from multigpu.replicas.sync_batch_norm import HeldStatistics
-from multigpu.replicas.template import TemplateParts, refuse_new_weights
-from multigpu.weights.place_locate import read
-from multigpu.weights.rows import Rows
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls
+from multigpu.engines.tensorflow.replicas.outputs import Result
+from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.replica import Function, Replica, complete_trace
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
+from multigpu.engines.tensorflow.replicas.state import weighted_mean
+from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
+from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
+from multigpu.engines.tensorflow.weights.place_locate import read
+from multigpu.engines.tensorflow.weights.rows import Rows
+from multigpu.plan.plan import Plan
 
 Change = Callable[[tf.Tensor], tf.Tensor]
 

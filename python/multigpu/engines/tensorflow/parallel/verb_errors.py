@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.devices.logical import short_name
-from multigpu.devices.plan import Plan
-from multigpu.parallel.distribute_strategy import USED, check_no_strategy
-from multigpu.replicas.tapes import tapes_released
+from multigpu.engines.tensorflow.devices.logical import short_name
+from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.engines.tensorflow.replicas.tapes import tapes_released
+from multigpu.plan.plan import Plan
 
 BATCH_SIZE = 32  # Keras' own, where none is given
 

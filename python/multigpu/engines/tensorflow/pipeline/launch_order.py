@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from multigpu.devices.groups import Group
-from multigpu.replicas.stages import Stage
+from multigpu.engines.tensorflow.pipeline.stages import Stage
+from multigpu.plan.groups import Group
 
 IN_ORDER = ("GPU",)  # types of devices that run one thing after the other, and are told what before it is run
 AHEAD = 2  # slices that a stage may be launched before the next stage: so many keep both devices at work

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from multigpu.cluster.exchanged_sum import added
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.groups import Group
-from multigpu.replicas.launch_order import LaunchOrder, last_of
-from multigpu.replicas.position import Position
-from multigpu.replicas.staged_trace import StagedTrace
-from multigpu.replicas.stages import Stage, names, sums_before
-from multigpu.replicas.tapes import Gradient
+from multigpu.engines.tensorflow.cluster.exchanged_sum import added
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.pipeline.launch_order import LaunchOrder, last_of
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
+from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_before
+from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.tapes import Gradient
+from multigpu.plan.groups import Group
 
 
 class StagedForward:

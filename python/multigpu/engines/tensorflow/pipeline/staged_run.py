@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.groups import Group
-from multigpu.private_api.gradients import dense
-from multigpu.replicas.replica import Replica
-from multigpu.replicas.replica_run import counted_rows, used_of
-from multigpu.replicas.staged_forward import StagedForward
-from multigpu.replicas.staged_trace import StagedTrace
-from multigpu.replicas.staged_traces import StagedTraces
-from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
-from multigpu.weights.buckets import open_bucket, pack
-from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
-from multigpu.weights.group_sending import Copy
-from multigpu.weights.rows import Rows, together
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
+from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
+from multigpu.engines.tensorflow.private_api.gradients import dense
+from multigpu.engines.tensorflow.replicas.replica import Replica
+from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, used_of
+from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
+from multigpu.engines.tensorflow.weights.buckets import open_bucket, pack
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure, inputs_reached
+from multigpu.engines.tensorflow.weights.group_sending import Copy
+from multigpu.engines.tensorflow.weights.rows import Rows, together
+from multigpu.plan.groups import Group
 
 
 @dataclass

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from multigpu.replicas.parts import parts_of_ops
-from multigpu.replicas.replica import Replica
-from multigpu.replicas.stages import Stage, cut
-from multigpu.replicas.tapes import Gradient, is_differentiable
+from multigpu.engines.tensorflow.pipeline.stages import Stage, cut
+from multigpu.engines.tensorflow.replicas.parts import parts_of_ops
+from multigpu.engines.tensorflow.replicas.replica import Replica
+from multigpu.engines.tensorflow.replicas.tapes import Gradient, is_differentiable
 
 
 class StagedTrace:

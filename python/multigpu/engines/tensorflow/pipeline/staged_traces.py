@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.staged_trace import StagedTrace
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
+from multigpu.engines.tensorflow.replicas.replica import Function, Replica
 
 
 class StagedTraces:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from multigpu.replicas.parts import Sum
-from multigpu.replicas.stage_function import StageFunction
+from multigpu.engines.tensorflow.pipeline.stage_function import StageFunction
+from multigpu.engines.tensorflow.replicas.parts import Sum
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops  # its registry of gradients: see `_tie`
 
-from multigpu.private_api.graphs import outermost
+from multigpu.engines.tensorflow.private_api.graphs import outermost
 
 ATTRIBUTE = "_multigpu_gradients"  # of a graph
 

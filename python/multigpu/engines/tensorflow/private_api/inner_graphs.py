@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 
-from multigpu.private_api.replaced import replaced
+from multigpu.base.replaced import replaced
 
 _Function = type(tf.function(lambda: None))
 _unspecified = tf.__internal__.autograph.control_status_ctx()  # while nothing is traced, which is when this is read

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 from tensorflow.python.ops import gen_stateless_random_ops, gen_stateless_random_ops_v2
 
-from multigpu.private_api.replaced import replaced
+from multigpu.base.replaced import replaced
 
 BY_COUNTER = (  # which take a key and the counter of their first number
     "stateless_random_uniform_v2",

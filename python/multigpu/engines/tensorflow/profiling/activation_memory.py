@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.replicas.inner_graphs import as_one_graph
-from multigpu.replicas.parts import Parts, parts_of_ops, scopes_noted
-from multigpu.replicas.scope import ReplicaScope, inside_replica
-from multigpu.weights.place_locate import read
+from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
+from multigpu.engines.tensorflow.replicas.parts import Parts, parts_of_ops, scopes_noted
+from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
+from multigpu.engines.tensorflow.weights.place_locate import read
 
 OPEN_LENGTH = 128  # of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.private_api.graphs import body_of
-from multigpu.profiling.activation_memory import IN_PLACE, VIEWS
+from multigpu.engines.tensorflow.private_api.graphs import body_of
+from multigpu.engines.tensorflow.profiling.activation_memory import IN_PLACE, VIEWS
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LIGHT = {  # types of ops that move numbers, or do a few operations with each

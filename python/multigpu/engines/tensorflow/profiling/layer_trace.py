@@ -8,14 +8,14 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.graphs import body_of
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.private_api.graphs import body_of
+from multigpu.engines.tensorflow.profiling.activation_memory import tensor_bytes
+from multigpu.engines.tensorflow.profiling.float_operations import Profile, total, work_of
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, all_calls
+from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
+from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.private_api.layers import sublayers
-from multigpu.private_api.replaced import replaced
-from multigpu.profiling.activation_memory import tensor_bytes
-from multigpu.profiling.float_operations import Profile, total, work_of
-from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls
-from multigpu.replicas.parts import Parts, scopes_noted
-from multigpu.replicas.scope import inside_replica
 
 LOOPS = ("While", "StatelessWhile")
 SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")  # ops that read the shape of a tensor alone

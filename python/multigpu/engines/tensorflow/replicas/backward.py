@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient, dense
-from multigpu.replicas.tapes import Differentiable, Gradient, floating, untaped
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, floating, untaped
 
 
 class Run(Protocol):

@@ -13,15 +13,22 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments
-from multigpu.batches.riders import riders_of
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.replicas.inner_graphs import as_one_graph
-from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, own_calls, tensors_of
-from multigpu.replicas.parts import scopes_noted
-from multigpu.replicas.scope import ReplicaScope, inside_replica
-from multigpu.replicas.template import TemplateParts
-from multigpu.weights.place_locate import locate, read
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
+from multigpu.engines.tensorflow.replicas.layer_calls import (
+    LayerCall,
+    LayerCalls,
+    all_calls,
+    other_calls,
+    own_calls,
+    tensors_of,
+)
+from multigpu.engines.tensorflow.replicas.parts import scopes_noted
+from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.weights.place_locate import locate, read
 
 
 class Computed(NamedTuple):

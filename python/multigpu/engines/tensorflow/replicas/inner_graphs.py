@@ -17,10 +17,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.inner_graphs import as_written, fresh, handled, is_compiled
-from multigpu.replicas.scope import ReplicaScope, in_replica
-from multigpu.replicas.tapes import floating
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fresh, handled, is_compiled
+from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
+from multigpu.engines.tensorflow.replicas.tapes import floating
 
 Context = Callable[[ReplicaScope], contextlib.AbstractContextManager[None]]
 

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.replaced import replaced
 from multigpu.private_api.layers import runs_code_of_keras
-from multigpu.private_api.replaced import replaced
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from multigpu.batches.split_merge import count_rows
-from multigpu.private_api.graphs import within_xla
-from multigpu.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
-from multigpu.replicas.open_shapes import ROWS, OpenShapes
-from multigpu.replicas.position import Position
+from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.private_api.graphs import within_xla
+from multigpu.engines.tensorflow.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
+from multigpu.engines.tensorflow.replicas.open_shapes import ROWS, OpenShapes
+from multigpu.engines.tensorflow.replicas.position import Position
 
 PARAMETERS = ("alpha", "counts", "probs", "lam", "means", "stddevs", "minvals", "maxvals")  # which may have rows, too
 BLOCK = 16  # bytes

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.arguments import shown
-from multigpu.batches.call_arguments import flatten_composites, restore_composites
-from multigpu.batches.riders import Riders
-from multigpu.weights.gradient_structure import GradientStructure
+from multigpu.base.arguments import shown
+from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
+from multigpu.engines.tensorflow.batches.riders import Riders
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # outputs that one device gives as they are
 WITH_ROWS = object()  # in the place of an output that is merged

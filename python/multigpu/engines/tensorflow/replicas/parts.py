@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from multigpu.cluster.exchanged_sum import Merge
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 
 Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
 Scope: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]

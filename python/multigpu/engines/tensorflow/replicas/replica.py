@@ -8,28 +8,33 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.call_arguments import CallArguments, flatten_composites, open_types, restore_composites
-from multigpu.batches.split_merge import count_rows, drop_standby, merge, take_rows
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.plan import Plan
-from multigpu.replicas.global_batch import GlobalBatchCalls, depending_on
-from multigpu.replicas.host_numbers import seeds_on_host
-from multigpu.replicas.inner_graphs import as_one_graph
-from multigpu.replicas.layer_calls import LayerCalls
-from multigpu.replicas.noise import SliceNoise
-from multigpu.replicas.outputs import OutputLayout
-from multigpu.replicas.parts import Parts, scopes_noted
-from multigpu.replicas.position import NUM_SCALARS, Position
-from multigpu.replicas.row_mixing import check_rows_apart
-from multigpu.replicas.scope import ReplicaScope, inside_replica
-from multigpu.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
-from multigpu.replicas.state import Updates, is_combined
-from multigpu.replicas.template import TemplateParts
-from multigpu.replicas.xla import compiled
-from multigpu.weights.buckets import Types
-from multigpu.weights.lookups import ways_of_lookup
-from multigpu.weights.place_locate import stored_dtype
-from multigpu.weights.rows import Rows
+from multigpu.engines.tensorflow.batches.call_arguments import (
+    CallArguments,
+    flatten_composites,
+    open_types,
+    restore_composites,
+)
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, drop_standby, merge, take_rows
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
+from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
+from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
+from multigpu.engines.tensorflow.replicas.noise import SliceNoise
+from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
+from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
+from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
+from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
+from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
+from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
+from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.xla import compiled
+from multigpu.engines.tensorflow.weights.buckets import Types
+from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
+from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
+from multigpu.engines.tensorflow.weights.rows import Rows
+from multigpu.plan.plan import Plan
 
 Function = Callable[..., list[tf.Tensor]]
 

@@ -8,17 +8,24 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.batches.split_merge import drop_standby
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.logical import short_name
-from multigpu.private_api.gradients import dense
-from multigpu.private_api.graphs import side_by_side
-from multigpu.replicas.position import Position
-from multigpu.replicas.replica import Function, Replica
-from multigpu.replicas.tapes import Differentiable, Gradient, Taped, floating, is_differentiable, untaped
-from multigpu.weights.buckets import Bucket, pack, unpack
-from multigpu.weights.gradient_structure import GradientStructure, inputs_reached
-from multigpu.weights.rows import Rows, together
+from multigpu.engines.tensorflow.batches.split_merge import drop_standby
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.devices.logical import short_name
+from multigpu.engines.tensorflow.private_api.gradients import dense
+from multigpu.engines.tensorflow.private_api.graphs import side_by_side
+from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.replica import Function, Replica
+from multigpu.engines.tensorflow.replicas.tapes import (
+    Differentiable,
+    Gradient,
+    Taped,
+    floating,
+    is_differentiable,
+    untaped,
+)
+from multigpu.engines.tensorflow.weights.buckets import Bucket, pack, unpack
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure, inputs_reached
+from multigpu.engines.tensorflow.weights.rows import Rows, together
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.replicas.layer_calls import LayerCalls, all_calls
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # which do not read the values of rows
 FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")

@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
-from multigpu.replicas.backward import Backward, Run
-from multigpu.replicas.tapes import release_with_the_verb
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.replicas.backward import Backward, Run
+from multigpu.engines.tensorflow.replicas.tapes import release_with_the_verb
 
 
 def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.variables import is_seed
-from multigpu.replicas.layer_calls import LayerCalls
-from multigpu.weights.buckets import Types
-from multigpu.weights.place_locate import read, stored_dtype
+from multigpu.engines.tensorflow.private_api.variables import is_seed
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
+from multigpu.engines.tensorflow.weights.buckets import Types
+from multigpu.engines.tensorflow.weights.place_locate import read, stored_dtype
 
 _in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica", default=False)
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from multigpu.batches.riders import riders_of
-from multigpu.batches.split_merge import count_rows
-from multigpu.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, tensors_of
+from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, tensors_of
 
 
 def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.variables import is_seed
-from multigpu.weights.buckets import Bucket, buckets_of, open_bucket, pack
-from multigpu.weights.place_locate import stored_dtype
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.private_api.variables import is_seed
+from multigpu.engines.tensorflow.weights.buckets import Bucket, buckets_of, open_bucket, pack
+from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
 
 def is_combined(variable: keras.Variable, assigned_by_users: Collection[int]) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.private_api.layers import moments_from
-from multigpu.replicas.layer_calls import LayerCalls, all_calls
 
 
 class SyncBatchNorm:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import keras
 
-from multigpu.devices.plan import Plan
+from multigpu.engines.tensorflow.replicas.sync_batch_norm import SyncBatchNorm
+from multigpu.engines.tensorflow.weights.embedding_tables import Tables
+from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
-from multigpu.replicas.sync_batch_norm import SyncBatchNorm
-from multigpu.weights.embedding_tables import Tables
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.weights.place_locate import locate, stored_dtype
-from multigpu.weights.rows import Rows
+from multigpu.engines.tensorflow.weights.place_locate import locate, stored_dtype
+from multigpu.engines.tensorflow.weights.rows import Rows
 
 BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
 NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient, dense
-from multigpu.weights.buckets import Bucket
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.weights.buckets import Bucket
 
 OUTSIZED = 1.5  # times a device's share
 WORTH_CUTTING = {"CPU": 16 << 20, "GPU": 1 << 17}  # bytes: below, cutting and joining cost more than they spare

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
-from multigpu.private_api.replaced import replaced
-from multigpu.private_api.variables import backing_variable
-from multigpu.weights.buckets import BUCKET_BYTES
-from multigpu.weights.place_locate import locate, num_bytes
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES
+from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
 
 
 class Tables:

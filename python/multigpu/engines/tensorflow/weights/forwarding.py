@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from multigpu.private_api.datasets import captured_by
+from multigpu.engines.tensorflow.private_api.datasets import captured_by
 from multigpu.private_api.warn_caller import warn
 
 ODD = 1009  # numbers: a prime, which is the size of no layer

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from multigpu.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 
 
 @dataclass

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.devices.plan import Plan
-from multigpu.weights.buckets import Bucket, Types, buckets_of, unpack
-from multigpu.weights.gradient_structure import GradientStructure
-from multigpu.weights.send_reduce import arrive, send, send_once
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, buckets_of, unpack
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_once
+from multigpu.plan.plan import Plan
 
 
 class Copy(NamedTuple):

@@ -60,3 +60,19 @@ def _operations(model: keras.Layer) -> list[keras.Operation]:
 
 def _kept_by(layer: keras.Layer) -> Placement | None:
     return layer.__dict__.get("kept_by")
+
+
+def check_unplaced(model: keras.Layer) -> None:
+    """Refuses, with a ValueError, a model in which calls are placed on devices."""
+    for name, _ in placed_calls(model):
+        raise parts_in_parts(name)
+
+
+def parts_in_parts(name: str) -> ValueError:
+    """The error for a device inside of what is itself spread, or placed, as a whole."""
+    return ValueError(
+        "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
+        f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "
+        "group of devices, one for each part, as in `multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', "
+        "'GPU:3']])`."
+    )

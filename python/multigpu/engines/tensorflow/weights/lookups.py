@@ -5,7 +5,7 @@ from typing import Any
 
 from tensorflow.types.experimental import ConcreteFunction
 
-from multigpu.weights.rows import Rows, one_way
+from multigpu.engines.tensorflow.weights.rows import Rows, one_way
 
 PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows where that of their result is
 SAME_IDS = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "EnsureShape")  # as their input

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
-from multigpu.weights.optimizer_slots import place_slots
-from multigpu.weights.place_locate import place
+from multigpu.engines.tensorflow.weights.optimizer_slots import place_slots
+from multigpu.engines.tensorflow.weights.place_locate import place
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:

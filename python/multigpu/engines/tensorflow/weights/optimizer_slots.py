@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.weights.place_locate import locate, place, stored_dtype
+from multigpu.engines.tensorflow.weights.place_locate import locate, place, stored_dtype
 
 
 def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:

@@ -1,45 +1,19 @@
 """The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import keras
 
-from multigpu.devices.plan import Plan
-from multigpu.devices.table import Table, megabytes
+from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, buckets_of
+from multigpu.engines.tensorflow.weights.chunked_broadcast import transfers_of
+from multigpu.engines.tensorflow.weights.embedding_tables import Tables
+from multigpu.engines.tensorflow.weights.home_parts import home_parts
+from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
+from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
+from multigpu.plan.overview import DeviceRow, Overview
+from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers
-from multigpu.weights.buckets import Bucket, Types, buckets_of
-from multigpu.weights.chunked_broadcast import transfers_of
-from multigpu.weights.embedding_tables import Tables
-from multigpu.weights.home_parts import home_parts
-from multigpu.weights.optimizer_slots import slots_of
-from multigpu.weights.place_locate import locate, num_bytes
-
-
-@dataclass(frozen=True)
-class DeviceRow:
-    """What one device has to do with a parallel model. All sizes are in bytes.
-
-    Attributes:
-        device: name of the device.
-        replica: number of the replica that runs there, of several parts the first one's, or None.
-        rows: rows of a batch that run there, or None where no batch size was given.
-        weights: weights and state that the device owns.
-        slots: optimizer variables beside them; None before the optimizer is built.
-        received: weights, and gradients of its own weights, that arrive in a step.
-        sent: its own weights, and gradients of others, that leave in a step.
-        transfers: number of tensors in which that arrives and leaves.
-    """
-
-    device: str
-    replica: int | None
-    rows: int | None
-    weights: int
-    slots: int | None
-    received: int
-    sent: int
-    transfers: int
 
 
 class Traffic(NamedTuple):
@@ -55,20 +29,6 @@ class Route(NamedTuple):
 
     buckets: list[Bucket]
     devices: Sequence[str]
-
-
-class Overview(Table[DeviceRow]):
-    """One row per device, which prints as a table."""
-
-    __slots__ = ()
-    of = DeviceRow
-    head = ("device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers")
-
-    def cells(self, row: DeviceRow) -> list[str]:
-        """A row as words."""
-        sizes = [row.weights, row.slots, row.received, row.sent]
-        counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
-        return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]
 
 
 def overview(

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from multigpu.devices.plan import Plan
-from multigpu.weights.buckets import BUCKET_BYTES
-from multigpu.weights.home_parts import home_devices
-from multigpu.weights.move import move
-from multigpu.weights.place_locate import num_bytes, stored_dtype
+from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES
+from multigpu.engines.tensorflow.weights.home_parts import home_devices
+from multigpu.engines.tensorflow.weights.move import move
+from multigpu.engines.tensorflow.weights.place_locate import num_bytes, stored_dtype
+from multigpu.plan.plan import Plan
 
 BLOCKS_OF_OWNER = 4  # so many that owners are balanced, and take turns in the order of use
 
 
-def place_on_owners(model: keras.Model, plan: Plan) -> None:
+def place_weights(model: keras.Model, plan: Plan) -> None:
     """Moves each variable of a model, in place, to the owner that the plan means it to have."""
     owners = owners_of(model, plan)
     move([(variable, owners[id(variable)]) for variable in model.variables])

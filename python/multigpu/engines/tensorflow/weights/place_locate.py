@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
-from multigpu.devices.logical import short_name
-from multigpu.private_api.variables import backing_variable, give_memory
-from multigpu.weights.forwarding import forward, spoil
+from multigpu.engines.tensorflow.devices.logical import short_name
+from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory
+from multigpu.engines.tensorflow.weights.forwarding import forward, spoil
 
 
 def num_bytes(variable: keras.Variable) -> int:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.cluster.one_worker import OneWorker
-from multigpu.private_api.gradients import custom_gradient, dense
-from multigpu.weights.buckets import Bucket, open_bucket, pack
-from multigpu.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
-from multigpu.weights.gradient_structure import GradientStructure
-from multigpu.weights.place_locate import memory, read
-from multigpu.weights.rows import Rows, together
+from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.weights.buckets import Bucket, open_bucket, pack
+from multigpu.engines.tensorflow.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.place_locate import memory, read
+from multigpu.engines.tensorflow.weights.rows import Rows, together
 
 
 def send(

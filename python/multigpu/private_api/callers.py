@@ -1,8 +1,6 @@
-"""For what Keras or TensorFlow makes a call, where it gives no sign of it: the stack tells."""
+"""For what Keras or its backend makes a call, where it gives no sign of it: the stack tells."""
 
 import sys
-
-import tensorflow as tf
 
 EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules in which functions are traced for a file
 SKLEARN = ("keras.src.wrappers.",)  # in which models are cloned before they are trained
@@ -10,8 +8,8 @@ PICKLES = ("keras.src.saving.keras_saveable",)
 
 
 def is_exported() -> bool:
-    """Whether this call is traced by `keras.export.ExportArchive` or `tf.saved_model.save()`."""
-    return not tf.executing_eagerly() and _is_called_by(EXPORTERS)
+    """Whether this call is made by `keras.export.ExportArchive` or `tf.saved_model.save()`, while they trace."""
+    return _is_called_by(EXPORTERS)
 
 
 def is_for_sklearn() -> bool:

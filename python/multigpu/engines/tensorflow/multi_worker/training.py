@@ -1,4 +1,4 @@
-"""The parallel model of several workers: trained by all of them together, on global batches, with aggregated logs."""
+"""How several workers train a parallel model: together, on global batches, with aggregated logs."""
 
 import contextlib
 import functools
@@ -8,30 +8,30 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.batches.array_source import ArrayOwner, released
-from multigpu.batches.fit_arguments import validated_apart
+from multigpu.base.arguments import by_name
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.failures import named
-from multigpu.cluster.reduction import Step, Workers
-from multigpu.cluster.rendezvous import within_step
-from multigpu.devices.plan import Plan
-from multigpu.multi_worker.callbacks import callbacks_of
-from multigpu.multi_worker.data_adapter import GlobalBatches, global_batches
-from multigpu.multi_worker.handshake import check_fit_alike
-from multigpu.multi_worker.loss_scaling import scaled_losses
-from multigpu.multi_worker.metrics import aggregate_logs
-from multigpu.multi_worker.step import Part, StepConsensus, unless_standing_by
-from multigpu.parallel.model import ParallelModel, by_name
+from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, released
+from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
+from multigpu.engines.tensorflow.cluster.failures import named
+from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
+from multigpu.engines.tensorflow.cluster.rendezvous import within_step
+from multigpu.engines.tensorflow.multi_worker.callbacks import callbacks_of
+from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches, global_batches
+from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
+from multigpu.engines.tensorflow.multi_worker.loss_scaling import scaled_losses
+from multigpu.engines.tensorflow.multi_worker.metrics import aggregate_logs
+from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, unless_standing_by
+from multigpu.engines.tensorflow.parallel.training import Training
 from multigpu.private_api.hooks import AggregatesLogs
 from multigpu.private_api.layers import compile_arguments
 
 
-class MultiWorkerModel(AggregatesLogs, ParallelModel):
-    """A parallel model whose workers make every step of `fit` and `evaluate` together. `predict` each makes alone."""
+class MultiWorkerTraining(AggregatesLogs, Training):
+    """The training of several workers: they make the steps of `fit` and `evaluate` together, `predict` each alone."""
 
-    def __init__(self, template: keras.Model, plan: Plan) -> None:
-        super().__init__(template, plan)
-        self._cluster: Cluster = plan.cluster  # type: ignore[assignment]  # given, or else this class is not used
+    def _begin(self) -> None:
+        super()._begin()
+        self._cluster: Cluster = self.plan.cluster  # type: ignore[assignment]  # given, or else this class is not used
         self._consensus = StepConsensus(self._cluster)
         self._ended: Any = None
         self._in_verb = False

@@ -1,0 +1,62 @@
+"""Engines: what spreads a model over devices, one for each backend of Keras, under the same names.
+
+| name | what it is |
+|---|---|
+| `visible_devices`, `present_device`, `simulate` | which devices there are |
+| `join`, `join_cluster`, `joined_cluster`, `synchronize_workers` | the workers that train together |
+| `place_weights`, `move` | where variables are |
+| `Training`, `MultiWorkerTraining` | a model's calls, steps and verbs, spread over the devices |
+| `check_rows` | refuses, by name, what the engine cannot split |
+| `on_device`, `part_devices` | parts of one model on several devices |
+
+The backend that Keras runs on chooses the engine, once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # all engines have the types of this one
+    from multigpu.engines.tensorflow.cluster.join import join as join
+    from multigpu.engines.tensorflow.cluster.join import join_cluster as join_cluster
+    from multigpu.engines.tensorflow.devices.logical import present_device as present_device
+    from multigpu.engines.tensorflow.devices.logical import simulate as simulate
+    from multigpu.engines.tensorflow.devices.logical import visible_devices as visible_devices
+    from multigpu.engines.tensorflow.multi_worker.handshake import synchronize_workers as synchronize_workers
+    from multigpu.engines.tensorflow.multi_worker.training import MultiWorkerTraining as MultiWorkerTraining
+    from multigpu.engines.tensorflow.parallel.joined_cluster import joined_cluster as joined_cluster
+    from multigpu.engines.tensorflow.parallel.on_device import on_device as on_device
+    from multigpu.engines.tensorflow.parallel.row_checks import check_rows as check_rows
+    from multigpu.engines.tensorflow.parallel.training import Training as Training
+    from multigpu.engines.tensorflow.weights.home_parts import part_devices as part_devices
+    from multigpu.engines.tensorflow.weights.move import move as move
+    from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights
+
+ENGINES = ("tensorflow", "jax")
+
+
+def __getattr__(name: str) -> Any:
+    """A name of the engine, imported when it is first asked for."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    engine = importlib.import_module(f"{__name__}.{_backend()}")
+    if name not in engine.MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(f"{engine.__name__}.{engine.MODULES[name]}"), name)
+    return globals()[name]
+
+
+def _backend() -> str:
+    """The backend that Keras runs on, if there is an engine for it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    import keras  # only here: commands name no engine
+
+    backend = keras.backend.backend()
+    if backend not in ENGINES:
+        raise ValueError(
+            f"Expected Keras to run on TensorFlow or JAX. Received: backend {backend!r}. Set the environment variable "
+            "KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax before the first `import keras`."
+        )
+    return backend

@@ -1,0 +1,1 @@
+"""Workers that train together over TensorFlow's collective ops."""

@@ -1,0 +1,188 @@
+"""How a parallel model calls and trains its template on TensorFlow: each call is spread over the devices."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.base.arguments import by_name
+from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.engines.tensorflow.batches.prefetch import SlicedBatch
+from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices, synchronized_layers
+from multigpu.engines.tensorflow.parallel.call import DataParallelCall
+from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.engines.tensorflow.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
+from multigpu.engines.tensorflow.parallel.optimizer_scalars import scalars_read_once
+from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
+from multigpu.engines.tensorflow.parallel.verb_errors import guarded
+from multigpu.engines.tensorflow.replicas.outputs import output_names
+from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
+from multigpu.engines.tensorflow.weights.overview import Overview, overview
+from multigpu.engines.tensorflow.weights.place_locate import place
+from multigpu.plan.plan import Plan
+from multigpu.private_api.callers import is_exported
+from multigpu.private_api.class_code import parallel_parts
+
+
+class Training(keras.Model):
+    """The calls, steps and verbs of a parallel model. What its template's code calls on itself comes here, too.
+
+    Attributes:
+        template: the model that owns the weights.
+        plan: the devices at work.
+    """
+
+    template: keras.Model
+    plan: Plan
+    _follow_compilation: Callable[[], None]
+    _own_step: Callable[[str], Callable[[Any], Any]]
+
+    def _begin(self) -> None:
+        """Gets ready to spread calls of the template."""
+        self._spread = DataParallelCall(self.template, self.plan)
+        self._num_calls = 0
+        self._steps_that_call: set[str] = set()
+        self._functions: dict[str, Any] = {}  # of steps, as made last, by name
+        self._traced_for: dict[str, list[int]] = {}  # synchronized layers, by the same names
+
+    # One call -------------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the template on one slice of the batch per device and merges what it gives."""
+        if not tf.executing_eagerly() and is_exported():  # a file knows no devices
+            return self.template(*args, **kwargs)
+        self._check_scope()
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            self.add_loss(loss)
+        return merged.outputs
+
+    def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the template's own code, or a step, makes of the model."""
+        self._check_scope()
+        self._num_calls += 1
+        merged = self._spread(args, kwargs, self.run_eagerly)
+        for loss in merged.losses:
+            keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
+        return merged.outputs
+
+    def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's, with the values that are given for its variables, on one device."""
+        return self.template.stateless_call(*args, **kwargs)
+
+    def _check_scope(self) -> None:
+        check_no_strategy(USED)
+
+    # Training -------------------------------------------------------------------------------------------------------
+
+    def _compile_as(self, arguments: dict[str, Any]) -> None:
+        """Compiles this model. XLA compiles each replica: the whole step as one program would be on one device."""
+        super().compile(**{**arguments, "jit_compile": False})
+        metrics = [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Metric)]
+        place((v, "CPU:0") for metric in [*self.metrics, *metrics] for v in metric.variables)  # single numbers, mostly
+        self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
+        if self.optimizer is not None:
+            build_slots(self.optimizer, self.trainable_variables)
+        return self._made("train_function", super().make_train_function, force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Keras' function of steps of `evaluate`."""
+        return self._made("test_function", super().make_test_function, force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Keras' function of steps of `predict`."""
+        return self._made("predict_function", super().make_predict_function, force)
+
+    def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+        self._follow_compilation()
+        before, synchronized = getattr(self, name), synchronized_layers(self.template)
+        make(force or self._traced_for.get(name, synchronized) != synchronized)
+        self._traced_for[name] = synchronized
+        if getattr(self, name) is not before:
+            setattr(self, name, self._around(name, getattr(self, name)))
+            self._functions[name] = getattr(self, name)
+        return getattr(self, name)
+
+    def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called in place of one of Keras' functions of steps."""
+        return on_host(function)
+
+    @property
+    def distribute_strategy(self) -> tf.distribute.Strategy | InputPrefetch:
+        """The template's, which is TensorFlow's default; for GPUs with batches whose slices are sent ahead."""
+        strategy = self.template.distribute_strategy
+        takes_slices = self.plan.sends_ahead and is_of_keras_loop(self, self._functions)
+        return InputPrefetch(strategy, self.plan.devices) if takes_slices else strategy
+
+    @guarded
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
+        return call_fit(super().fit, by_name(super().fit, args, kwargs))
+
+    @guarded
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `evaluate`, with large arrays as in `fit`."""
+        return call_with_batches(super().evaluate, by_name(super().evaluate, args, kwargs))
+
+    @guarded
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' own `predict`, with large arrays as in `fit`."""
+        return call_with_batches(super().predict, by_name(super().predict, args, kwargs))
+
+    train_on_batch = guarded(keras.Model.train_on_batch)
+    test_on_batch = guarded(keras.Model.test_on_batch)
+    predict_on_batch = guarded(keras.Model.predict_on_batch)
+
+    def train_step(self, data: Any) -> Any:
+        """One step of `fit`, with loss and metrics on the merge device."""
+        return self._step("train_step", data)
+
+    def test_step(self, data: Any) -> Any:
+        """One step of `evaluate`, with loss and metrics on the merge device."""
+        return self._step("test_step", data)
+
+    def predict_step(self, data: Any) -> Any:
+        """One step of `predict`."""
+        return self._step("predict_step", data)
+
+    def _step(self, step: str, data: Any) -> Any:
+        device = self.plan.merge_device
+        if isinstance(data, SlicedBatch):
+            with replaced(self._spread, "slices", data.by_input()):
+                return self._step(step, data.batch)
+        with colocate_ops(device), eager_variables("CPU:0"), scalars_read_once(getattr(self, "optimizer", None)):
+            return self._make_step(step, data)
+
+    def _make_step(self, step: str, data: Any) -> Any:
+        """A step of the template's own, or else Keras', on the template, whose calls of itself are spread."""
+        before = self._num_calls
+        result = self._own_step(step)(data)
+        if self._num_calls > before:
+            self._steps_that_call.add(step)
+        elif step not in self._steps_that_call:  # or else it may be a function that was traced before
+            raise ValueError(
+                f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
+                "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
+                f"calls parts of it. {parallel_parts(self.template)}"
+            )
+        return result
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    def _output_names(self) -> list[str]:
+        return output_names(self.template)
+
+    def _statistics_of_slices(self) -> Sequence[keras.Layer]:
+        return of_slices(self.template)
+
+    def _overview(self, batch_size: int | None) -> Overview:
+        return overview(self.template, self.plan, batch_size, self._spread.types)

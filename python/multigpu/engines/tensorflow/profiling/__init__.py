@@ -1,0 +1,1 @@
+"""What a step stores and computes, read from TensorFlow's graphs."""

@@ -1,0 +1,1 @@
+"""`multi_gpu_model()`, the parallel model that it returns, and what it refuses."""

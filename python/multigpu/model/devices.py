@@ -1,0 +1,52 @@
+"""Which GPUs there are, and how to stand in for those that are not there."""
+
+from multigpu.base.arguments import check_whole_number
+from multigpu.engines import simulate, visible_devices
+from multigpu.plan.device_names import MOST_DEVICES
+
+MOST_MEGABYTES = 1 << 40  # bytes have to fit into 64 bits
+
+
+def available_gpus() -> list[str]:
+    """Names of the devices that `multi_gpu_model(gpus=...)` counts, in order of their ids.
+
+    These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
+    the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start
+    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` reports details.
+
+    Returns:
+        A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the
+        id `i` means in `gpus=[...]`.
+
+    Example:
+        >>> import multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> multigpu.available_gpus()
+        ['CPU:0', 'CPU:1']
+    """
+    return visible_devices()["gpus"]
+
+
+def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
+    """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
+
+    On a machine without a GPU, they answer to the names of GPUs as well: `"GPU:0"` is the first one. Results are those
+    of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
+    more, there is nothing to do.
+
+    Args:
+        n: number of devices, from 1 to 1,024.
+        memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
+
+    Raises:
+        ValueError: `n` or `memory_limit` is not a whole number of 1 or more, or this machine has several GPUs, but
+            fewer than `n`.
+        RuntimeError: TensorFlow has started, so its devices are fixed.
+
+    Example:
+        >>> import multigpu
+        >>> multigpu.simulate_gpus(4)
+    """
+    check_whole_number("n", n, MOST_DEVICES, "simulate_gpus(2)")
+    check_whole_number("memory_limit", memory_limit, MOST_MEGABYTES, "memory_limit=2048", ", in MB")
+    simulate(n, memory_limit)

@@ -1,0 +1,1 @@
+"""What the user asked for, parsed once: devices by name, groups, flags."""

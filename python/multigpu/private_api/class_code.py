@@ -1,0 +1,54 @@
+"""What the class of a model defines itself, and what it has from Keras."""
+
+import inspect
+from typing import Any
+
+import keras
+
+from multigpu.private_api.layers import is_of_keras
+
+LOOPS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
+FILES = ("save", "save_weights", "load_weights")
+VERBS = (*LOOPS, *MAKERS, *FILES)  # which run beneath the template's own as the parallel model has them
+STEPS = ("train_step", "test_step", "predict_step")
+NEVER = ("__getattr__", "__del__")  # of what a class may add for Python itself
+
+
+def is_stock(kind: type) -> bool:
+    """Whether a class is one that Keras makes models of: Sequential, Functional (without a public name), or a base."""
+    functional = is_of_keras(kind) and kind.__name__ in ("Functional", "Function")
+    return functional or kind in keras.Sequential.__mro__
+
+
+def defined_by_class(kind: type, name: str) -> Any:
+    """What a class, or one that it inherits from, has under a name, if that class is not of Keras. None if it is."""
+    owner = next((each for each in kind.__mro__ if name in vars(each)), object)
+    return None if is_stock(owner) else vars(owner)[name]
+
+
+def overridden(kind: type) -> list[str]:
+    """Names of `keras.Model` that a model's class defines anew; and methods that it adds for Python itself."""
+    names = sorted({name for each in kind.__mro__ if not is_stock(each) for name in vars(each)})
+    return [name for name in names if defined_by_class(kind, name) is not None and _counts(kind, name)]
+
+
+def _counts(kind: type, name: str) -> bool:
+    if not name.startswith("_"):
+        return hasattr(keras.Model, name)
+    added = name.startswith("__") and name not in NEVER and not hasattr(keras.Model, name)
+    return added and inspect.isfunction(defined_by_class(kind, name))
+
+
+def assigned_verbs(model: keras.Model) -> list[str]:
+    """Names of methods of `keras.Model` that were assigned to one model. `build` and `quantize` are so by Keras."""
+    by_keras = ("build", "quantize")
+    named = [name for name in vars(model) if inspect.isroutine(getattr(keras.Model, name, None))]
+    return [name for name in named if name not in (*by_keras, "call", "loss") and callable(vars(model)[name])]
+
+
+def parallel_parts(model: keras.Model) -> str:
+    """What to write for a model whose own code calls only parts of it, by their names."""
+    names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
+    lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names or ["part"])
+    return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."
