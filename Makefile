@@ -77,7 +77,7 @@ test-docs: test-pages test-example test-site
 
 # the code of pages and examples
 test-pages: $(DOCS_READY) $(RPY2_READY) r-library
-	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/embedded_r
+	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/r/embedded
 
 test-example: $(READY) r-library
 	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \

@@ -8,7 +8,6 @@ error. No quick test of Python needs R, whose reticulate on Debian 12 does not k
 that.
 """
 
-import ast
 import fcntl
 import importlib.metadata
 import json
@@ -125,16 +124,17 @@ def problems_of(row: dict) -> list[str]:
         wanted = lowest if name == "lowest" else newest
         if row[package] != wanted:
             problems.append(
-                f"{name}: Expected {package} {wanted}, as private_api/required.py has it in TESTED. "
+                f"{name}: Expected {package} {wanted}, as its table of private names has it. "
                 f"Received: {row[package]}. If the tests passed, write it there."
             )
     return problems
 
 
 def tested_versions() -> dict[str, tuple[str, str]]:
-    """TESTED, read without importing what imports Keras."""
-    text = (ROOT / "python" / "multigpu" / "private_api" / "required.py").read_text()
-    return ast.literal_eval(re.search(r"^TESTED = (\{.*\})", text, flags=re.MULTILINE)[1])
+    """The lowest and the newest version of each package, read without importing what imports Keras."""
+    texts = [path.read_text() for path in (ROOT / "python" / "multigpu").rglob("private_api/*_names.py")]
+    fields = [dict(re.findall(r'^    (package|lowest|newest)="(.+)",$', text, flags=re.MULTILINE)) for text in texts]
+    return {field["package"]: (field["lowest"], field["newest"]) for field in fields}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# Conversion of values, called from R. `tests/embedded_r/in_process/` has the tests with R inside Python.
+# Conversion of values, called from R. `tests/r/embedded/in_process/` has the tests with R inside Python.
 
 there_and_back <- function(x) {
   holder <- reticulate::import("types")$SimpleNamespace(x = as_python(x))

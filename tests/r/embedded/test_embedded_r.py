@@ -10,7 +10,7 @@ import pytest
 from forked_python import python
 
 IN_PROCESS = Path(__file__).parent / "in_process"
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def run(*arguments, start=(sys.executable,), **environment):

@@ -66,7 +66,7 @@ def test_a_template_made_inside_of_a_scope_is_refused_naming_its_weight(strategy
 
 
 def test_the_page_that_is_named_is_there_and_its_code_runs_with_the_numbers_of_one_device(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "migrate-from-mirrored-strategy.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "migrate-from-mirrored-strategy.md").read_text()
     blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
     (code,) = [block for block in blocks if "multi_gpu_model(" in block]
     monkeypatch.chdir(tmp_path)  # where it saves the model

@@ -1,4 +1,4 @@
-"""What is converted between Python and R, and at what cost. Run by `tests/embedded_r/test_embedded_r.py`."""
+"""What is converted between Python and R, and at what cost. Run by `tests/r/embedded/test_embedded_r.py`."""
 
 import doctest
 import gc

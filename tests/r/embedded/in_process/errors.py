@@ -1,4 +1,4 @@
-"""Errors, warnings and interrupts on their way between Python and R. Run by `tests/embedded_r/test_embedded_r.py`."""
+"""Errors, warnings and interrupts on their way between Python and R. Run by `tests/r/embedded/test_embedded_r.py`."""
 
 import os
 import signal

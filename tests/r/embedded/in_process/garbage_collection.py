@@ -1,4 +1,4 @@
-"""120 calls between Python and R with both garbage collectors at work. Run by `tests/embedded_r/test_embedded_r.py`."""
+"""120 calls between Python and R with both garbage collectors at work. Run by `tests/r/embedded/test_embedded_r.py`."""
 
 import gc
 import re

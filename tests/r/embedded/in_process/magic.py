@@ -1,4 +1,4 @@
-"""`%%R` cells with the conversion of this package. Run by `tests/embedded_r/test_embedded_r.py`."""
+"""`%%R` cells with the conversion of this package. Run by `tests/r/embedded/test_embedded_r.py`."""
 
 import gc
 

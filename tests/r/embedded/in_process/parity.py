@@ -1,4 +1,4 @@
-"""One template, made parallel and trained from both languages. Run by `tests/embedded_r/test_embedded_r.py`."""
+"""One template, made parallel and trained from both languages. Run by `tests/r/embedded/test_embedded_r.py`."""
 
 import keras
 import numpy as np
