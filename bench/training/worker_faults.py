@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.extend([str(ROOT), str(ROOT / "tests/support"), str(ROOT / "tests/engines/tensorflow/multi_worker")])
+sys.path.extend(
+    str(Path(__file__).parents[2] / folder) for folder in ("", "tests/support", "tests/engines/tensorflow/multi_worker")
+)
 
 import numpy as np
 
