@@ -13,7 +13,7 @@ TOGETHER = 8  # trainings in one start of the workers, which takes its time
 
 COMPARES = """
 import json, sys
-sys.path[:0] = [sys.argv[1] + "/support", sys.argv[1] + "/multi_worker"]
+sys.path[:0] = [sys.argv[1] + "/support", sys.argv[1] + "/engines/tensorflow/multi_worker"]
 import multigpu
 multigpu.simulate_gpus(15)
 from test_trainings import differences

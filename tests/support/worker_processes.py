@@ -17,7 +17,7 @@ from multigpu.cli.launch import local_configs
 
 TESTS = Path(__file__).parents[1]
 PYTHON = TESTS.parent / "python"
-FOLDERS = (PYTHON, TESTS / "support", TESTS / "support" / "imports", TESTS / "multi_worker")
+FOLDERS = (PYTHON, TESTS / "support", TESTS / "support" / "imports", TESTS / "engines/tensorflow/multi_worker")
 PATH = os.pathsep.join(map(str, FOLDERS))  # of what workers import
 
 
