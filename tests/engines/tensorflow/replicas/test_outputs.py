@@ -88,7 +88,7 @@ def test_an_argument_may_have_another_rank_in_a_later_call():
     calls = [(X, None), (longer, None), (X, tf.constant(2.0)), (X, tf.ones((7, 1)) * 3), (longer, None), (X, None)]
     for x, factor in calls:
         np.testing.assert_allclose(parallel(x, factor=factor), template(x, factor=factor), **ONE_CALL)
-    traces = parallel._spread._as_function.experimental_get_tracing_count()
+    traces = parallel._spread._as_function._function.experimental_get_tracing_count()
     assert traces == 4  # none anew for what had been there
 
 

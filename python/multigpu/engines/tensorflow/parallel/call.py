@@ -13,13 +13,11 @@ from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
 from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_layers, warn_of_slices
-from multigpu.engines.tensorflow.parallel.data_parallel import Merged, data_parallel
+from multigpu.engines.tensorflow.parallel.call_as_function import CallAsFunction
+from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, data_parallel
 from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
-from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
-from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
-from multigpu.engines.tensorflow.replicas.outputs import Constant
 from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
@@ -53,20 +51,17 @@ class DataParallelCall:
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
-        self._as_function = tf.function(self._call_as_function, autograph=False, reduce_retracing=True)
+        self._as_function = CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
 
-    def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Merged:
+    def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
         """Outputs and added losses for one batch."""
         if not tf.executing_eagerly():
             self._refuse_one_program()
-            return self._spread(CallArguments(args, kwargs), eager=False)
+            return self._spread(CallArguments(args, kwargs), eager=False).given
         if run_eagerly or tf.config.functions_run_eagerly():
-            return self._spread(CallArguments(args, kwargs), eager=True)
+            return self._spread(CallArguments(args, kwargs), eager=True).given
         with self.layer_named():
-            ranks = [_rank(x) for x in keras.tree.flatten((args, kwargs))]  # TensorFlow would take any for unknown
-            key = (*ranks, *self._fingerprint())
-            outputs, riders, losses = self._as_function(args, kwargs, _riders((args, kwargs)), key)
-        return Merged(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses, self.types)
+            return self._as_function(args, kwargs, self._fingerprint())
 
     def _refuse_one_program(self) -> None:
         if within_xla():
@@ -89,13 +84,6 @@ class DataParallelCall:
             if self._called_with and not isinstance(error, WholeBatchError):
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
-
-    def _call_as_function(self, args: tuple, kwargs: dict[str, Any], riders: list, key: tuple) -> tuple:
-        """A call from outside of any function, traced as one, so that its replicas run at the same time."""
-        del key  # part of that under which TensorFlow keeps the trace
-        args, kwargs = _with_riders((args, kwargs), riders)
-        merged = self._spread(CallArguments(args, kwargs), eager=False)
-        return keras.tree.map_structure(Constant.of, merged.outputs), _riders(merged.outputs), merged.losses
 
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
         parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
@@ -144,18 +132,3 @@ class DataParallelCall:
         synchronized = synchronized_layers(template)
         variables = [(variable.trainable, memory(variable)) for variable in template.variables]
         return (wants_jit(template), *frozen, *synchronized, *variables)
-
-
-def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
-    """What attributes of its tensors say, which is lost on the way into or out of a function: logits and masks."""
-    return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
-
-
-def _rank(x: Any) -> int | None:
-    return tf.TensorShape(getattr(x, "shape", ())).rank
-
-
-def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
-    """The inverse."""
-    leaves = zip(keras.tree.flatten(structure), riders, strict=True)
-    return keras.tree.pack_sequence_as(structure, [with_mask(with_logits(x, a), b) for x, (a, b) in leaves])

@@ -1,6 +1,6 @@
 """data_parallel: one batch, many devices. split → send → run → merge, and the state kept once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,10 +11,12 @@ from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Function, Replica
-from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
+from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun, reach_of
 from multigpu.engines.tensorflow.replicas.run import run_replica
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.tapes import share_a_tape
@@ -27,12 +29,19 @@ from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_o
 from multigpu.plan.plan import Plan
 
 
-class Merged(NamedTuple):
-    """What one device would have given, and how the weights travelled for it."""
+class Given(NamedTuple):
+    """What one device would have given."""
 
     outputs: Any  # with their masks
     losses: list[tf.Tensor]  # that layers added
+
+
+class Merged(NamedTuple):
+    """The same, and how the weights travelled for it."""
+
+    given: Given
     types: dict[int, Types]  # by id of the weight
+    weights_behind: Callable[[tf.Tensor], list[tf.Variable]]  # a tensor of the same trace
 
 
 def data_parallel(
@@ -93,6 +102,7 @@ class _Steps:
     after: Sequence[tf.Tensor]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
+    reach: Reach | None = None  # unknown if it is not traced
 
     def check_new_values(self) -> None:
         """Refuses gradients that are new values where those of slices would be summed before the owner has them.
@@ -130,6 +140,7 @@ class _Steps:
     def run(self, replica: Replica, slices: Slices, eager: bool) -> list[Result]:
         """What the replica gives on each device, for the weights that are sent there."""
         functions = self._functions(replica, eager)
+        self.reach = reach_of(replica, functions[0])
         buckets = buckets_of(self.parts.weights, self.types)
         devices = [group[0] for group in self.plan.replicas]
         distinct = list(dict.fromkeys(devices))
@@ -182,7 +193,7 @@ class _Steps:
     def run_in_stages(self, replica: Replica, slices: Slices) -> list[Result]:
         """What the replica gives on the devices of each group, part by part."""
         traces = StagedTraces(replica, bool(self.batch.training))
-        self.types = replica.types
+        self.types, self.reach = replica.types, traces.first.reach
         sending = GroupSending(self.parts.weights, self.parts.state, self.plan, traces.homes)
         copies, buffers = sending.weights(self.types, self.structure, self.workers)
         state = sending.state()
@@ -215,7 +226,20 @@ class _Steps:
             of_batch = replica.global_batch.compute(self.parts, self.batch, layout.inner(with_rows), together)
         replica.updates.assign([result.updates for result in results], slices.kept, together)
         of_batch.assign()
-        return Merged(layout.outputs(with_rows), _in_order(losses, of_batch.losses), self.types)
+        return Merged(
+            Given(layout.outputs(with_rows), _in_order(losses, of_batch.losses)), self.types, self._weights_behind
+        )
+
+    def _weights_behind(self, tensor: tf.Tensor) -> list[tf.Variable]:
+        """The weights that lead to a tensor of this trace: through replicas, or read for the global batch."""
+        assert self.reach is not None  # it was traced
+        captured = [(id(outside), inside) for outside, inside in tensor.graph.captures if outside.dtype == tf.resource]
+        used, read = self.structure.behind(tensor, [inside for _, inside in captured])
+        through = [backing_variable(self.parts.weights[number]) for number in self.reach.weights_of(used)]
+        handles = {captured[number][0] for number in read} | {id(weight.handle) for weight in through}
+        handles |= self.reach.tables_of(used)
+        known = [*map(backing_variable, self.parts.template.trainable_variables), *self.reach.tables]
+        return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
 
 
 def _in_order(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:

@@ -62,7 +62,7 @@ class TrialRuns:
             try:
                 trace = complete_trace(self._run_replica, specs, self._replica.carried)
                 self._function = self._function if has_one_thread() else trace
-                self._replica.note_lookups(trace)
+                self._replica.note_captured(trace)
             except WholeBatchError:
                 raise
             except Exception:  # anything, of code that needs numbers

@@ -14,7 +14,7 @@ from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, used_of
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.engines.tensorflow.weights.buckets import open_bucket, pack
-from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure, inputs_reached
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 from multigpu.plan.groups import Group
@@ -90,7 +90,7 @@ class StagedRun:
         if isinstance(made, StagedForward) and made.trace is not trace:  # whose loops keep nothing for these gradients
             made = self._staged(made.arrived, trace)
         gradients, _ = made.gradients(used, upstream, ())
-        reached = inputs_reached([trace.results[i] for i in of_slice], trace.function.inputs)
+        reached = trace.reach.weights_of(of_slice)
         packed: list[Gradient] = []
         first = 0
         for bucket, device in self.copies:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.pipeline.stages import Stage, cut
 from multigpu.engines.tensorflow.replicas.parts import parts_of_ops
+from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.tapes import Gradient, is_differentiable
 
@@ -57,6 +58,11 @@ class StagedTrace:
             for x in stage.takes:
                 first.setdefault(x.name, stage.part)
         return [first.get(x.name, 0) for x in self.function.inputs[: self.num_variables]]
+
+    @property
+    def reach(self) -> Reach:
+        """Which weights lead to which results."""
+        return Reach(self.function, self.results, self.num_weights, ())
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         self.results = self._replica(*inputs)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")  # ops whose first input decides
+
 
 def within_xla() -> bool:
     """Whether XLA will compile the function that is being traced, for which TensorFlow sets a context of its own."""
@@ -47,6 +49,15 @@ def body_of(op: tf.Operation, attribute: str) -> tf.Graph:
         attribute: under which the op has the function.
     """
     return op.graph._get_function(op.get_attr(attribute).name).graph
+
+
+def bodies_of(op: tf.Operation) -> Iterator[tuple[tf.Graph, int]]:
+    """The graphs of all functions that an op may call, and the number of its first input that they take."""
+    for name in op.op_def.attr if op.op_def else ():
+        value = op.get_attr(name.name) if name.type in ("func", "list(func)") else []
+        for function in value if isinstance(value, list) else [value]:
+            if function.name:
+                yield op.graph._get_function(function.name).graph, op.type in CHOICES
 
 
 def outermost(graph: tf.Graph) -> tf.Graph:

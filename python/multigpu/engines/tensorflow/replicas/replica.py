@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,7 @@ from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import SliceNoise
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
+from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
 from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
@@ -78,12 +79,17 @@ class Replica:
         self._assigned: list[keras.Variable] = []
         self.carried: list[keras.Variable] = []  # into and out of branches and loops
         self._known: LayerCalls | None = None  # of the first slice
+        self._outside: list[tf.Variable] = []  # variables that are not the template's
         self.rows_of_tables: dict[int, Rows] = {}
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, row by row, and to which gradients flow."""
-        return self._parts.tables.trained()
+        """Variables that it reads by itself, and to which gradients flow: tables, and what Keras does not know."""
+        return [*self._parts.tables.trained(), *self._outside]
+
+    def note_read(self, variables: Iterable[tf.Variable]) -> None:
+        """Notes variables that a run has read by itself."""
+        self._outside = trained_outside(variables, self._parts.tables.trained())
 
     @property
     def num_weights(self) -> int:
@@ -113,11 +119,14 @@ class Replica:
         """
         with tf.device(None):
             function = complete_trace(run or self, self.specs, self.carried)
-        self.note_lookups(function)
+        self.note_captured(function)
         return function
 
-    def note_lookups(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Notes how the rows of weights and of tables add up."""
+    def note_captured(self, function: tf.types.experimental.ConcreteFunction) -> None:
+        """Notes what a trace reads by itself, and how the rows of weights and of tables add up."""
+        self.note_read(function.variables)
+        if not self._alone:
+            refuse_changes(function, [self._parts.template, *self._parts.layers])
         captured: Any = function.captured_inputs
         num_given, num_weights = len(function.inputs) - len(captured), self.num_weights
         handles = {id(handle): num_given + number for number, handle in enumerate(captured)}

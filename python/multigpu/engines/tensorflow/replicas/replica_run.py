@@ -1,10 +1,8 @@
 """One replica on its device: forward, and the gradients of what arrived there."""
 
 import functools
-import sys
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +12,7 @@ from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.engines.tensorflow.replicas.position import Position
+from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Function, Replica
 from multigpu.engines.tensorflow.replicas.tapes import (
     Differentiable,
@@ -24,7 +23,7 @@ from multigpu.engines.tensorflow.replicas.tapes import (
     untaped,
 )
 from multigpu.engines.tensorflow.weights.buckets import Bucket, pack, unpack
-from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure, inputs_reached
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 
 
@@ -52,17 +51,20 @@ class ReplicaRun:
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, row by row, and to which gradients flow."""
+        """Variables that it reads by itself, and to which gradients flow."""
         return self.replica.tables
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """A run of the replica under a tape of its own."""
         weights = unpack(arrived[: len(self.buckets)], self.buckets)
         sources = [*weights, *arrived[len(self.buckets) :]]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        op_by_op = tf.executing_eagerly()  # where only running it shows what it reads
+        with tf.GradientTape(watch_accessed_variables=op_by_op) as tape:
             tape.watch([*floating(sources), *self.tables])
             with side_by_side():
                 results = list(self.function(*sources))
+        if op_by_op:
+            self.replica.note_read(tape.watched_variables())
         return Taped(tape, sources, results)
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
@@ -87,16 +89,17 @@ class ReplicaRun:
         with side_by_side():
             gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
-        reached = self._reached(used)
-        self.structure.connect(w for w in range(num_weights) if gradients[w] is not None and w in reached)
+        reach = reach_of(self.replica, self.function)  # op by op, whatever has a gradient leads to a result in use
+        reached = range(num_weights) if reach is None else reach.weights_of(used)
+        self.structure.connect(w for w in reached if gradients[w] is not None)
         rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
         sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
-        tables_reached = self._tables_reached(used)
+        handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
         return [
             *(pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
-                counted_rows(gradient, kept, self._rows_of(table)) if id(table) in tables_reached else None
+                counted_rows(gradient, kept, self._rows_of(table)) if id(table.handle) in handles else None
                 for table, gradient in zip(self.tables, of_tables, strict=True)
             ),
         ]
@@ -123,26 +126,12 @@ class ReplicaRun:
     def _rows_of(self, table: tf.Variable) -> Rows:
         return self.replica.rows_of_tables.get(id(table), Rows.APART)
 
-    def _reached(self, used: Sequence[int]) -> Container[int]:
-        """Weights that lead to a result in use. A traced function has gradients, if zero, for all that lead to any."""
-        function = self.function
-        if not isinstance(function, tf.types.experimental.ConcreteFunction):
-            return range(sys.maxsize)
-        return inputs_reached([function.outputs[i] for i in used], function.inputs)
 
-    def _tables_reached(self, used: Sequence[int]) -> Container[int]:
-        """Ids of the tables that lead to a result in use; a trace has their handles after its inputs."""
-        reached = self._reached(used)
-        if isinstance(reached, range):
-            return {id(table) for table in self.tables}
-        function: Any = self.function  # a concrete one
-        captured = function.captured_inputs
-        first = len(function.inputs) - len(captured)
-        return {
-            id(table)
-            for table in self.tables
-            if any(handle is table.handle and first + i in reached for i, handle in enumerate(captured))
-        }
+def reach_of(replica: Replica, function: Function) -> Reach | None:
+    """Which weights lead to which results of a replica, if that was traced."""
+    if not isinstance(function, tf.types.experimental.ConcreteFunction):
+        return None
+    return Reach(function, function.outputs, replica.num_weights, replica.tables)
 
 
 def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:

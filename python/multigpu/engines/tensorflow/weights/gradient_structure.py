@@ -4,12 +4,15 @@ A gradient tape hands a function zeros where nothing depends on an output. One d
 loss does not depend gets no gradient at all, so that weight decay leaves it alone. This is carried past the tape.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.graphs import body_of
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # of functions
 
 
 @dataclass
@@ -21,6 +24,7 @@ class GradientStructure:
     """
 
     used: set[int] = field(default_factory=set)
+    _watched: dict[int, tf.Tensor] = field(default_factory=dict)  # by their numbers
     _always: set[int] = field(default_factory=set)  # numbers of results that cannot be watched
     _connected: set[int] = field(default_factory=set)  # numbers of the weights on which that depends
     _at_owners: bool = False
@@ -50,7 +54,15 @@ class GradientStructure:
 
             return tf.identity(value), note
 
-        return watched(x)
+        self._watched[number] = watched(x)
+        return self._watched[number]
+
+    def behind(self, tensor: tf.Tensor, handles: Sequence[tf.Tensor]) -> tuple[set[int], set[int]]:
+        """Numbers of the results that a tensor of the same graph depends on; of handles, those it does by itself."""
+        numbers = list(self._watched)
+        reached = inputs_reached([tensor], [*self._watched.values(), *handles])
+        used = {numbers[i] for i in reached if i < len(numbers)} | self._always
+        return used, {i - len(numbers) for i in reached if i >= len(numbers)}
 
     def take_for_used(self, numbers: Iterable[int]) -> None:
         """Takes results for used that cannot be watched."""
@@ -67,6 +79,11 @@ class GradientStructure:
         self._at_owners = True
         return self._connected.intersection(weights)
 
+    def any_used(self, numbers: Collection[int]) -> bool:
+        """Whether any of these results was used. Owners ask, after all replicas."""
+        self._at_owners = True
+        return not self.used.isdisjoint(numbers)
+
     def _go_on(self) -> None:
         """Begins anew where the backward pass before this one has come to the owners."""
         if self._at_owners:
@@ -74,17 +91,29 @@ class GradientStructure:
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:
-    """Numbers of the graph inputs from which a gradient path leads to any of the outputs.
+    """Numbers of the inputs from which a gradient path leads to any of the outputs, through no other input.
 
-    Walks the graph backward. No gradient passes whole numbers or `stop_gradient`; an op that is a function is taken to
-    connect all it has.
+    Walks the graph backward, and those of the functions that it calls. No gradient passes whole numbers or
+    `stop_gradient`; a branch or loop is taken to connect all it has.
     """
-    seen: set[int] = set()
+    ends, seen = set(map(id, inputs)), set[int]()
     pending = list(outputs)
     while pending:
         tensor = pending.pop()
         if id(tensor) in seen or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.op.type == "StopGradient":
             continue
         seen.add(id(tensor))
-        pending.extend(tensor.op.inputs)
+        if id(tensor) not in ends:
+            pending.extend(_behind(tensor))
     return {number for number, tensor in enumerate(inputs) if id(tensor) in seen}
+
+
+def _behind(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
+    """The inputs of the op that makes a tensor; of a call, those that lead to this result."""
+    op = tensor.op
+    if op.type not in CALLS:
+        return op.inputs
+    body = body_of(op, "f")
+    if len(body.outputs) != len(op.outputs):  # rewritten for a gradient, it gives what that needs as well
+        return op.inputs
+    return [op.inputs[i] for i in inputs_reached([body.outputs[tensor.value_index]], body.inputs)]

@@ -1,0 +1,132 @@
+"""A call from outside of any function, traced as a function of its own, so that its replicas run at the same time.
+
+To a tape around it, a function is one op: it has zeros for each weight that leads to any of its results. One device has
+no gradient for a weight that leads to none of those in use. So a weight that leads to some of them alone goes in by a
+gate, which lets a gradient back where one of these was used.
+"""
+
+import contextvars
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
+from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.replicas.outputs import Constant
+from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A variable that leads to some results of a function alone.
+
+    Attributes:
+        variable: itself.
+        results: their numbers.
+    """
+
+    variable: tf.Variable
+    results: frozenset[int]
+
+    def __call__(self) -> tf.Tensor:
+        """The variable's handle, as a call of the function takes it."""
+        structure = _structure.get()
+        self.variable.read_value()  # which has tapes watch it
+
+        @custom_gradient
+        def gated(handle: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            return tf.identity(handle), lambda upstream: upstream if structure.any_used(self.results) else None
+
+        return gated(self.variable.handle)
+
+
+_structure: contextvars.ContextVar[GradientStructure] = contextvars.ContextVar("_structure")  # of the call's gradient
+
+
+class CallAsFunction:
+    """Calls `spread` in a function, which is traced for each kind of arguments."""
+
+    def __init__(self, spread: Callable[[tuple, dict[str, Any]], Merged]) -> None:
+        self._spread = spread
+        self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
+        self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
+        self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have some
+
+    def __call__(self, args: tuple, kwargs: dict[str, Any], key: tuple) -> Given:
+        """Outputs and added losses.
+
+        Args:
+            args: of the call.
+            kwargs: likewise.
+            key: what a trace depends on besides.
+        """
+        ranks = [_rank(x) for x in keras.tree.flatten((args, kwargs))]  # TensorFlow would take any for unknown
+        taken = args, kwargs, _riders((args, kwargs)), (*ranks, *key)
+        gated = self._with_gates(self._function.get_concrete_function(*taken))
+        structure = GradientStructure()
+        token = _structure.set(structure)
+        try:
+            given = self._function(*taken)
+        finally:
+            _structure.reset(token)
+        if gated:
+            flat = tf.nest.flatten(given, expand_composites=True)
+            watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]
+            given = tf.nest.pack_sequence_as(given, watched, expand_composites=True)
+        outputs, riders, losses = given
+        return Given(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses)
+
+    def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, key: tuple) -> tuple:
+        del key  # part of that under which TensorFlow keeps the trace
+        args, kwargs = _with_riders((args, kwargs), riders)
+        merged = self._spread(args, kwargs)
+        given = (
+            keras.tree.map_structure(Constant.of, merged.given.outputs),
+            _riders(merged.given.outputs),
+            merged.given.losses,
+        )
+        gates = _gates_of(tf.nest.flatten(given, expand_composites=True), merged)
+        self._gates[tf.compat.v1.get_default_graph()] = gates
+        return given
+
+    def _with_gates(self, function: Any) -> bool:
+        """Puts the gates of a new trace where it has captured the handles. Returns whether a trace has gates."""
+        graph = function.graph
+        gates = {id(gate.variable.handle): gate for gate in self._gates.pop(graph, [])}
+        if gates:
+            captured = [gates.get(id(handle), handle) for handle in graph.external_captures]
+            function.set_external_captures([*captured, *graph.deferred_external_captures])
+            self._gated.add(graph)
+        return graph in self._gated
+
+
+def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
+    """The gates that a trace needs: none if it has one result, or for what leads to all."""
+    used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
+    reached: dict[int, tuple[tf.Variable, list[int]]] = {}
+    for number in used if len(used) > 1 else ():
+        for weight in merged.weights_behind(results[number]):
+            reached.setdefault(id(weight), (weight, []))[1].append(number)
+    return [Gate(weight, frozenset(some)) for weight, some in reached.values() if len(some) < len(used)]
+
+
+def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
+    """What attributes of its tensors say, which is lost on the way into or out of a function: logits and masks."""
+    return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
+
+
+def _rank(x: Any) -> int | None:
+    return tf.TensorShape(getattr(x, "shape", ())).rank
+
+
+def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
+    """The inverse."""
+    leaves = zip(keras.tree.flatten(structure), riders, strict=True)
+    return keras.tree.pack_sequence_as(structure, [with_mask(with_logits(x, a), b) for x, (a, b) in leaves])

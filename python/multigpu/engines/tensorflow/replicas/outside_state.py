@@ -1,0 +1,81 @@
+"""What a template uses that is no variable of Keras: variables of TensorFlow, queues, tables.
+
+A trace reads it where it is. What it reads may be trained: by a loop of one's own, since Keras does not know of it.
+What it changes would be changed by each replica.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.private_api.graphs import bodies_of
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
+
+READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+OF_TABLES = ("LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2")
+HANDLES = ("handle", "resource_handle", "queue_ref")  # of variables, tables, queues
+
+
+def trained_outside(variables: Iterable[tf.Variable], tables: Sequence[tf.Variable]) -> list[tf.Variable]:
+    """Of the variables that a replica has read by itself, those that a gradient may be asked for, but for tables."""
+    known = set(map(id, tables))
+    return [variable for variable in variables if variable.trainable and id(variable) not in known]
+
+
+def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Sequence[keras.Layer]) -> None:
+    """Refuses a trace that changes what is no variable of Keras.
+
+    Args:
+        function: the trace of a replica.
+        layers: among which the one is looked for that holds it.
+
+    Raises:
+        WholeBatchError: says which layer, what it changes and by which op.
+    """
+    graph: Any = function.graph
+    for (held, _), op in zip(graph.captures, _changed_by(graph, [inside for _, inside in graph.captures]), strict=True):
+        if op is not None:
+            raise WholeBatchError(
+                "Expected layers that keep what they change in variables of Keras, of which a batch has one value. "
+                f"Received: {_name(held, function, layers)}, which {op} changes: every replica would do so. Make it by "
+                "`self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; or change it "
+                "in a callback or a step of your own, outside of the model's call."
+            )
+
+
+def _changed_by(graph: Any, handles: Sequence[tf.Tensor]) -> list[str | None]:
+    """For each handle that a graph takes, the type of an op that changes what it stands for, if there is one."""
+    return [next(_changing(handle), None) if handle.dtype == tf.resource else None for handle in handles]
+
+
+def _changing(handle: tf.Tensor) -> Iterator[str]:
+    for op in handle.consumers():
+        bodies = list(bodies_of(op))
+        for body, first in bodies:
+            for place, x in enumerate(op.inputs[first:]):
+                if x is handle:
+                    yield from _changing(body.inputs[place])
+        if op.type == "Identity":
+            yield from _changing(op.outputs[0])
+        elif not bodies and op.type not in (*READERS, *OF_TABLES) and "Summary" not in op.type:
+            yield op.type
+
+
+def _name(handle: tf.Tensor, function: tf.types.experimental.ConcreteFunction, layers: Sequence[keras.Layer]) -> str:
+    """What has a handle: an attribute of a layer, or else a variable by its name."""
+    for layer in layers:
+        for name, value in vars(layer).items():
+            if name.startswith("_self_"):  # what TensorFlow keeps of its attributes
+                continue
+            held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            if any(_has(x, handle) for x in held):
+                return f"{name!r} of layer {layer.name!r}"
+    names = [variable.name for variable in function.variables if variable.handle is handle]
+    return f"the variable {names[0]!r}" if names else "a resource that no layer has as an attribute"
+
+
+def _has(x: object, handle: tf.Tensor) -> bool:
+    state = x.state if isinstance(x, tf.random.Generator) else x
+    return any(getattr(state, name, None) is handle for name in HANDLES)

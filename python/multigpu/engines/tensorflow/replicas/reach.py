@@ -1,0 +1,45 @@
+"""Which weights lead to which results of a replica, as its trace says.
+
+A function has gradients, if zero, for all weights that lead to any of its results.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.weights.gradient_structure import inputs_reached
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The ways from weights to results in one trace.
+
+    Attributes:
+        function: the trace.
+        results: what it gives, in its graph.
+        num_weights: how many weights it takes, before all else.
+        tables: variables that it reads by itself.
+    """
+
+    function: tf.types.experimental.ConcreteFunction
+    results: Sequence[tf.Tensor]
+    num_weights: int
+    tables: Sequence[tf.Variable]
+
+    def weights_of(self, used: Iterable[int]) -> set[int]:
+        """Numbers of the weights that lead to any of these results."""
+        return {number for number in self._inputs_of(used) if number < self.num_weights}
+
+    def tables_of(self, used: Iterable[int]) -> set[int]:
+        """Ids of the handles of the tables that do. A trace has them after its inputs."""
+        function: Any = self.function
+        captured = function.captured_inputs
+        first, reached = len(function.inputs) - len(captured), self._inputs_of(used)
+        handles = {id(handle) for number, handle in enumerate(captured, first) if number in reached}
+        return handles.intersection(id(table.handle) for table in self.tables)
+
+    def _inputs_of(self, used: Iterable[int]) -> set[int]:
+        function: Any = self.function
+        return inputs_reached([self.results[number] for number in used], function.inputs)
