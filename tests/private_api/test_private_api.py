@@ -6,7 +6,6 @@
 import ast
 import contextlib
 import functools
-import inspect
 import json
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import tensorflow as tf
 from keras import layers
 
 import multigpu
-from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime
+from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime, trackable
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.graphs import body_of, side_by_side
 from multigpu.engines.tensorflow.private_api.logits import logits_found, logits_of, with_logits
@@ -63,7 +62,8 @@ def _defined():
 
 
 def hooks_of_keras():
-    kinds = [kind for kind in vars(hooks).values() if inspect.isclass(kind) and kind.__module__ == hooks.__name__]
+    modules = (hooks, trackable)
+    kinds = [kind for of in modules for kind in vars(of).values() if getattr(kind, "__module__", "") == of.__name__]
     return {name for kind in kinds for name in vars(kind) if is_private(name)}
 
 

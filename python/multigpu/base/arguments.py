@@ -128,3 +128,8 @@ def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, An
     except TypeError as error:
         raise TypeError(f"{verb.__name__}() {error}") from None  # as Python says it of a call
     return {**bound.pop("kwargs", {}), **bound}
+
+
+def gives_batches(x: Any) -> bool:
+    """Whether data give batches by themselves, as a `tf.data.Dataset` or a `keras.utils.PyDataset` does."""
+    return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")

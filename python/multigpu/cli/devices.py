@@ -21,20 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prints the table, in this process of its own, where TensorFlow's devices may be started to ask for memory."""
+    """Prints the table, in this process of its own, where devices may be started to ask for memory."""
     with answered(arguments.parser):
-        import tensorflow as tf
+        from multigpu.engines import device_table
+        from multigpu.plan.gpu_table import SEEN, seen_devices
 
-        from multigpu.engines.tensorflow.devices.gpu_table import SEEN, device_table, seen_devices, why_no_gpu
-
-        tf.config.list_logical_devices()
-        table = device_table()
+        table = device_table(start=True)
         enough = None if arguments.at_least is None else len(table) >= arguments.at_least
     if arguments.json:
         print_json(
             devices=[dataclasses.asdict(row) for row in table],
             cuda_visible_devices=os.environ.get(SEEN),
-            why_none=None if table else why_no_gpu(),
+            why_none=None if table else table.why_none(),
             enough=enough,
         )
     else:

@@ -62,11 +62,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _gpus(given: Any) -> Any:
-    """The GPUs that are meant; from here on TensorFlow does not see those of this machine, which may be at work."""
-    import tensorflow as tf
-
-    from multigpu.engines.tensorflow.devices.logical import available_gpus
-    from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed
+    """The GPUs that are meant; from here on Keras does not see those of this machine, which may be at work."""
+    from multigpu.engines import hide_gpus
+    from multigpu.model.devices import available_gpus
 
     found = available_gpus()
     if given is None and not found:
@@ -74,8 +72,7 @@ def _gpus(given: Any) -> Any:
             "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where "
             "TensorFlow finds no GPU."
         )
-    if tf.config.list_physical_devices("GPU") and not devices_are_fixed():
-        tf.config.set_visible_devices([], "GPU")
+    hide_gpus()
     return found if given is None else given
 
 

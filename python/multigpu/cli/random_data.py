@@ -5,11 +5,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from multigpu.base.arguments import shown
-from multigpu.engines.tensorflow.profiling.activation_memory import specs_of
-from multigpu.private_api.layers import sublayers
+from multigpu.private_api.layers import inputs_of, sublayers
 from multigpu.profiling.measure import MOST_STEPS
 
 OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that take integers
@@ -51,7 +49,7 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
         ValueError: the model does not tell what it takes, or takes no plain numbers, or a loss whose targets cannot be
             told.
     """
-    specs = specs_of(model, rows, open_length)
+    specs = inputs_of(model, rows, open_length)
     if specs is None:
         raise ValueError(
             "Expected a model that tells the shapes of its inputs, to draw random rows. Received: "
@@ -64,7 +62,7 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
     generator = np.random.default_rng(0)
     x = keras.tree.map_structure(lambda spec: _draw(spec, limit, generator), specs)
     words = [f"{rows:,} random rows"]
-    if any(spec.dtype.is_integer for spec in keras.tree.flatten(specs)):
+    if any(keras.backend.is_int_dtype(spec.dtype) for spec in keras.tree.flatten(specs)):
         words.append(f"whole numbers from {min(1, limit - 1)} to {limit - 1:,}")
     if any(None in given.shape[1:] for given in model.inputs):
         words.append(f"axes of open length are {open_length:,} long")
@@ -80,10 +78,10 @@ def _check_plain(given: keras.KerasTensor, model: keras.Model) -> None:
         )
 
 
-def _draw(spec: tf.TensorSpec, below: int, generator: np.random.Generator) -> np.ndarray:
-    if spec.dtype.is_integer:
-        return generator.integers(min(1, below - 1), below, spec.shape).astype(spec.dtype.as_numpy_dtype)
-    return generator.random(spec.shape, "float32").astype(spec.dtype.as_numpy_dtype)
+def _draw(spec: keras.KerasTensor, below: int, generator: np.random.Generator) -> np.ndarray:
+    if keras.backend.is_int_dtype(spec.dtype):
+        return generator.integers(min(1, below - 1), below, spec.shape).astype(spec.dtype)
+    return generator.random(spec.shape, "float32").astype(spec.dtype)
 
 
 def _targets(model: keras.Model, x: Any, generator: np.random.Generator) -> Any:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Runs the script, and gives the exit code that Python would."""
     # only now: TensorFlow takes seconds, which a usage error need not wait for
-    from multigpu.engines.tensorflow.cluster.join import join
+    from multigpu.engines import join
     from multigpu.keras2.restore import restore_old_names
     from multigpu.model.devices import simulate_gpus
 

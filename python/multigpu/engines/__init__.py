@@ -2,12 +2,15 @@
 
 | name | what it is |
 |---|---|
-| `visible_devices`, `present_device`, `simulate` | which devices there are |
+| `visible_devices`, `present_device`, `device_table`, `simulate`, `hide_gpus` | which devices there are |
 | `join`, `join_cluster`, `joined_cluster`, `synchronize_workers` | the workers that train together |
-| `place_weights`, `move` | where variables are |
+| `place_weights`, `move`, `on_one_device` | where variables are |
 | `Training`, `MultiWorkerTraining` | a model's calls, steps and verbs, spread over the devices |
 | `check_rows` | refuses, by name, what the engine cannot split |
 | `on_device`, `part_devices` | parts of one model on several devices |
+| `batches`, `call_fit`, `call_with_batches`, `batches_without_lookahead` | arrays and functions as batches |
+| `estimate_devices`, `estimate_layers` | what a model takes of each device, and each of its layers |
+| `OUT_OF_MEMORY`, `start_with_one_thread`, `variables_of_at_most` | limits within which files are read |
 
 The backend that Keras runs on chooses the engine, once.
 """
@@ -16,8 +19,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # all engines have the types of this one
+    from multigpu.engines.tensorflow.batches.array_source import batches as batches
+    from multigpu.engines.tensorflow.batches.fit_arguments import call_fit as call_fit
+    from multigpu.engines.tensorflow.batches.fit_arguments import call_with_batches as call_with_batches
+    from multigpu.engines.tensorflow.batches.without_lookahead import (
+        batches_without_lookahead as batches_without_lookahead,
+    )
     from multigpu.engines.tensorflow.cluster.join import join as join
     from multigpu.engines.tensorflow.cluster.join import join_cluster as join_cluster
+    from multigpu.engines.tensorflow.devices.gpu_table import device_table as device_table
+    from multigpu.engines.tensorflow.devices.gpu_table import hide_gpus as hide_gpus
     from multigpu.engines.tensorflow.devices.logical import present_device as present_device
     from multigpu.engines.tensorflow.devices.logical import simulate as simulate
     from multigpu.engines.tensorflow.devices.logical import visible_devices as visible_devices
@@ -27,7 +38,13 @@ if TYPE_CHECKING:  # all engines have the types of this one
     from multigpu.engines.tensorflow.parallel.on_device import on_device as on_device
     from multigpu.engines.tensorflow.parallel.row_checks import check_rows as check_rows
     from multigpu.engines.tensorflow.parallel.training import Training as Training
+    from multigpu.engines.tensorflow.profiling.device_estimates import estimate_devices as estimate_devices
+    from multigpu.engines.tensorflow.profiling.layer_estimates import estimate_layers as estimate_layers
+    from multigpu.engines.tensorflow.profiling.one_device import on_one_device as on_one_device
     from multigpu.engines.tensorflow.weights.home_parts import part_devices as part_devices
+    from multigpu.engines.tensorflow.weights.limits import OUT_OF_MEMORY as OUT_OF_MEMORY
+    from multigpu.engines.tensorflow.weights.limits import start_with_one_thread as start_with_one_thread
+    from multigpu.engines.tensorflow.weights.limits import variables_of_at_most as variables_of_at_most
     from multigpu.engines.tensorflow.weights.move import move as move
     from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights
 

@@ -1,17 +1,17 @@
 """Functions of `keras.backend` that `tf.keras.backend` has not, or not for the variables of Keras 3."""
 
 import functools
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from multigpu.engines.tensorflow.devices.logical import available_gpus
 from multigpu.keras2.modules import put_name
 from multigpu.keras2.tf1_sessions import Session, set_session
+from multigpu.model.devices import available_gpus
 
 
 def restore() -> None:
@@ -21,7 +21,7 @@ def restore() -> None:
     for each in functions:
         put_name("backend", each.__name__, each)
     put_name("backend", "get_session", Session)
-    put_name("backend", "tf", tf)
+    put_name("backend", "tf", importlib.import_module("tensorflow"))
     put_name("utils.test_utils", "keras_test", keras_test)
     for module in ("utils.multi_gpu_utils", "utils.training_utils"):
         put_name(module, "_get_available_devices", _get_available_devices)

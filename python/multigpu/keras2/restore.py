@@ -1,5 +1,7 @@
 """One call that makes the names of Keras 2 work again in this process."""
 
+import keras
+
 from multigpu.keras2 import (
     backend,
     callbacks,
@@ -33,6 +35,9 @@ def restore_old_names() -> None:
     script.py`. Importing `multigpu` changes nothing. It changes Keras for the whole process and cannot be undone;
     calling it again does nothing.
 
+    Raises:
+        ValueError: Keras runs on another backend than TensorFlow.
+
     Example:
         >>> import multigpu
         >>> multigpu.restore_old_names()
@@ -41,5 +46,11 @@ def restore_old_names() -> None:
     """
     if modules.is_restored():
         return
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            "Expected Keras to run on TensorFlow, for which scripts of Keras 2 were written. Received: backend "
+            f"{backend!r}. Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
+        )
     for part in PARTS:
         part.restore()

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import keras
-import tensorflow as tf
-
-from multigpu.engines.tensorflow.private_api.runtime import settings_of
 
 GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
 
@@ -35,7 +32,7 @@ class Session:
 
     def list_devices(self) -> list[Any]:
         """The devices of this machine."""
-        return tf.config.list_logical_devices()
+        return _tensorflow().config.list_logical_devices()
 
     def run(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuses: there is no graph to run."""
@@ -47,6 +44,7 @@ class Session:
 
 def restore() -> None:
     """Adds to `tensorflow` what is in `tensorflow.compat.v1`."""
+    tf = _tensorflow()
     importlib.import_module("tensorflow.compat.v1")  # before its first import TensorFlow shows another module there
     for name in [name for name in dir(tf.compat.v1) if not name.startswith("_") and not hasattr(tf, name)]:
         setattr(tf, name, getattr(tf.compat.v1, name))
@@ -60,6 +58,9 @@ def restore() -> None:
 
 def set_session(session: Any) -> None:
     """Applies the settings of a session to this process: which GPUs are seen, and whether their memory grows."""
+    from multigpu.engines.tensorflow.private_api.runtime import settings_of
+
+    tf = _tensorflow()
     options = getattr(getattr(session, "config", None) or settings_of(session), "gpu_options", None)
     if options is None:
         return
@@ -76,3 +77,8 @@ def _does_nothing(name: str) -> Callable:
         warnings.warn(f"`{name}()` is ignored: Keras 3 has no graph mode of TensorFlow 1.", stacklevel=2)
 
     return ignored
+
+
+def _tensorflow() -> Any:
+    """TensorFlow, imported when old names are asked for: another engine does without."""
+    return importlib.import_module("tensorflow")

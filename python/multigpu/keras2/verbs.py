@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from multigpu.engines.tensorflow.batches.fit_arguments import row_weights
+from multigpu.base.arrays import row_weights
 from multigpu.model.parallel_model import ParallelModel
 
 FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")

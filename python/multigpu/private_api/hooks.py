@@ -7,10 +7,7 @@ import keras
 
 
 class AnswersAsTemplate:
-    """How Keras runs a model's graph, and what Keras and TensorFlow take a model for when they save it: its template.
-
-    TensorFlow asks for the children of what `tf.train.Checkpoint` or `tf.saved_model.save()` is given, by name.
-    """
+    """How Keras runs a model's graph, and what Keras takes a model for when it saves it: its template."""
 
     template: keras.Model
 
@@ -19,23 +16,6 @@ class AnswersAsTemplate:
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
         return self.template._run_through_graph(*args, **kwargs)
-
-    def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self.template._trackable_children(*args, **kwargs)
-
-    def _track_trackable(self, *_: Any, **__: Any) -> None:  # it owns nothing
-        self._maybe_initialize_trackable()  # type: ignore[attr-defined]  # of TensorFlow
-
-    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
-        return self.template._lookup_dependency(*args, **kwargs)
-
-    @property
-    def _deferred_dependencies(self) -> dict[str, list]:  # restored as soon as there is a child of the name
-        return self.template._deferred_dependencies
-
-    @property
-    def _default_save_signature(self) -> Any:
-        return self.template._default_save_signature
 
 
 class AddsNoMask:

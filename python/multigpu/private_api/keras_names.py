@@ -10,15 +10,9 @@ KERAS = Required(
     attributes={
         "keras:Function": ("_run_through_graph", "_get_operation_for_node"),
         "keras:Layer": (
-            "_default_save_signature",
-            "_deferred_dependencies",
             "_flatten_layers",
-            "_lookup_dependency",
-            "_maybe_initialize_trackable",
             "_obj_type",
             "_set_mask_metadata",
-            "_track_trackable",
-            "_trackable_children",
         ),
         "keras:Model": ("_get_metrics_result_or_logs",),
         "keras:layers.BatchNormalization": ("_moments",),

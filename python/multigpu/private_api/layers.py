@@ -78,3 +78,12 @@ def is_fixed(tensor: keras.KerasTensor) -> bool:
 def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
     """Inputs or outputs of a model that was built from symbolic tensors; a subclassed one has none."""
     return keras.tree.flatten(getattr(model, side, None) or [])
+
+
+def inputs_of(model: keras.Model, rows: int, open_length: int) -> Any:
+    """What a model takes, for so many rows; None if it does not say. Axes of open length get one."""
+    flat = symbolic(model, "inputs")
+    if not flat:
+        return None
+    tensors = [keras.KerasTensor((rows, *(n or open_length for n in x.shape[1:])), x.dtype) for x in flat]
+    return tensors[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, tensors)

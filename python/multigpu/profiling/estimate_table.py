@@ -2,53 +2,14 @@
 
 import functools
 import math
-from dataclasses import dataclass
 from numbers import Real
 
 import keras
 
 from multigpu.base.arguments import shown
 from multigpu.base.table import Table, megabytes
+from multigpu.plan.estimates import DeviceEstimate
 from multigpu.profiling.layer_table import LayerTable, layer_table
-
-
-@dataclass(frozen=True)
-class DeviceEstimate:
-    """What one device has to hold and to move. Sizes are in bytes.
-
-    Attributes:
-        device: name of the device.
-        slices: how many slices of a batch go through it.
-        rows: rows of a batch that run there.
-        parameters: how many numbers of weights and state it owns.
-        weights: bytes of them.
-        optimizer: what the optimizer keeps beside them.
-        copies: copies of the other devices' weights, which the replica needs while a step lasts.
-        gradients: of all weights, as the replica gives them, and the sum of those of its own.
-        activations: what is needed at most at once beside that, of all slices that go through the device; None where
-            it cannot be traced.
-        inputs: rows of the next batch, which several GPUs get ahead of time.
-        per_slice: of these, what grows with each slice of the batch that goes through the device.
-        total: all of that together, without what is None.
-        received: bytes that arrive in a step: weights, gradients, rows, and what other parts give.
-        sent: bytes that leave in a step: weights, gradients, outputs, and what other parts take.
-    """
-
-    device: str
-    slices: int
-    rows: int
-    parameters: int
-    weights: int
-    optimizer: int
-    copies: int
-    gradients: int
-    activations: int | None
-    inputs: int
-    per_slice: int | None
-    total: int
-    received: int
-    sent: int
-
 
 SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "inputs", "total", "received", "sent")
 

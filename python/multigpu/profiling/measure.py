@@ -3,14 +3,14 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from multigpu.base.arguments import check_flags, check_whole_number, shown
+from multigpu.base.arguments import check_flags, check_whole_number, gives_batches, shown
+from multigpu.engines import on_one_device
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.plan.plan import MOST_ROWS
 from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
-from multigpu.profiling.timed_steps import everything_kept, first_rows, on_one_device, step_seconds, timed_batches
+from multigpu.profiling.timed_steps import everything_kept, first_rows, step_seconds, timed_batches
 
 MOST_STEPS = 100_000  # the batches of all of them are at hand at once
 
@@ -91,7 +91,7 @@ def _check_parallel(parallel: Any) -> None:
 
 def _check_data(x: Any, y: Any) -> None:
     """Refuses data whose rows cannot be told: what is taken for rows is copied, however much it is."""
-    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+    if gives_batches(x):
         if y is not None:
             raise ValueError(
                 f"Expected no `y`, since `x` gives batches. Received: y={shown(y)}. Let `x` give inputs and targets."

@@ -8,17 +8,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from multigpu.base.arguments import shown
-from multigpu.engines.tensorflow.batches.array_source import batches
-from multigpu.engines.tensorflow.private_api.variables import backing_variable
-from multigpu.engines.tensorflow.weights.home_parts import home_devices
-from multigpu.engines.tensorflow.weights.move import move
-from multigpu.engines.tensorflow.weights.place_locate import locate
+from multigpu.base.arguments import gives_batches, shown
+from multigpu.engines import batches
 from multigpu.model.parallel_model import ParallelModel
-from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import wants_jit
 
 
 def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[Any], float]:
@@ -29,7 +22,7 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
         begin = time.perf_counter()
         for batch in islice(source, number):
             seconds.append(time.perf_counter() - begin)
-            taken.append(keras.tree.map_structure(tf.convert_to_tensor, batch))
+            taken.append(keras.tree.map_structure(_as_tensor, batch))
             begin = time.perf_counter()
     if not taken:
         raise ValueError("Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them.")
@@ -49,16 +42,20 @@ def _num_rows(batch: Any) -> int:
 
 @contextmanager
 def _batch_source(x: Any, y: Any, batch_size: int) -> Iterator[Iterator[Any]]:
-    if isinstance(x, tf.data.Dataset):
-        yield iter(x)
-    elif isinstance(x, keras.utils.PyDataset):
+    if isinstance(x, keras.utils.PyDataset):
         yield (x[number] for number in range(len(x)))
+    elif gives_batches(x):
+        yield iter(x)
     else:
         dataset, rows = batches(_as_arrays(x), _as_arrays(y), batch_size=batch_size)
         try:
             yield iter(dataset)
         finally:
             rows.release()
+
+
+def _as_tensor(x: Any) -> Any:
+    return keras.ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
 
 
 def _as_arrays(data: Any) -> Any:
@@ -90,7 +87,7 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     models = (parallel, parallel.template)
     of_metrics = [variable for model in models for variable in model.metrics_variables]
     values = [
-        (v, backing_variable(v).numpy()) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
+        (v, keras.ops.convert_to_numpy(v)) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
     ]
     try:
         yield
@@ -98,29 +95,8 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
         for model in models:
             model.reset_metrics()  # some had no variables before
         for variable, value in values:
-            backing_variable(variable).assign(value)
+            variable.assign(value)
 
 
 def _distinct(variables: Sequence[keras.Variable]) -> list[keras.Variable]:
     return list({id(variable): variable for variable in variables}.values())
-
-
-@contextmanager
-def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
-    """Brings the template home to the first device, compiled as it would be alone, and back again.
-
-    A template with parts is brought to the devices that it names.
-    """
-    homes = home_devices(template) if plan.groups else {}
-    first = plan.parts[0] if plan.groups else plan.devices[0]
-    variables = _distinct([*template.variables, *template.optimizer.variables])
-    places = [(variable, locate(variable)) for variable in variables]
-    jit_compile = template.jit_compile
-    move([(variable, homes.get(id(variable), first)) for variable in variables])
-    template.jit_compile, template.train_function = wants_jit(template), None
-    try:
-        with tf.device(first):
-            yield
-    finally:
-        move(places)
-        template.jit_compile, template.train_function = jit_compile, None

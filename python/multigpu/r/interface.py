@@ -10,10 +10,7 @@ from typing import Any
 
 import keras
 
-from multigpu.engines.tensorflow.batches.fit_arguments import call_fit, call_with_batches
-from multigpu.engines.tensorflow.cluster.join import join_cluster
-from multigpu.engines.tensorflow.devices.gpu_table import device_table, why_no_gpu
-from multigpu.engines.tensorflow.parallel.on_device import on_device
+from multigpu.engines import call_fit, call_with_batches, device_table, join_cluster, on_device
 from multigpu.model.batch_norm import synchronize_batch_norm
 from multigpu.model.bring_home import bring_home
 from multigpu.model.devices import simulate_gpus
@@ -138,6 +135,11 @@ class Report:
 def gpu_table() -> Report:
     """The devices that `gpus` counts."""
     return _report(device_table())
+
+
+def why_no_gpu() -> str:
+    """Why there are none."""
+    return device_table().why_none()
 
 
 def overview(model: ParallelModel, batch_size: int | None) -> Report:

@@ -1,7 +1,7 @@
 """Batches from a function that must be called on the main thread, such as one written in R.
 
-TensorFlow asks for batches on threads of its own. Were the function called there, R would wait for TensorFlow and
-TensorFlow for R. So a callback calls it, on the main thread, just before each step; TensorFlow finds the batch ready.
+An engine may ask for batches on threads of its own. Were the function called there, R would wait for the engine and the
+engine for R. So a callback calls it, on the main thread, just before each step; the engine finds the batch ready.
 """
 
 import queue
@@ -10,9 +10,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from multigpu.engines.tensorflow.batches.array_source import kept_type
+from multigpu.base.arrays import kept_type
+from multigpu.engines import batches_without_lookahead
 
 PEEKED = 2  # batches from which the shapes are read, as Keras does for generators
 
@@ -35,14 +35,9 @@ class MainThreadGenerator(keras.callbacks.Callback):
         self._spec = self._peek(min(steps, PEEKED))
         setattr(self, f"on_{phase}_batch_begin", self._feed)
 
-    def dataset(self) -> tf.data.Dataset:
+    def dataset(self) -> Any:
         """The batches, one per step. It takes none ahead: nothing waits in the background for a batch to come."""
-        dataset = tf.data.Dataset.from_generator(self._batches, output_signature=self._spec)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # another source
-        return dataset.with_options(options)
+        return batches_without_lookahead(self._batches, self._spec)
 
     def _feed(self, batch: int, logs: Any = None) -> None:
         for _ in range(self.model.steps_per_execution):
@@ -128,7 +123,7 @@ def _as_array(leaf: Any) -> np.ndarray:
     return np.array(array, kept_type(array), order="C")  # always a copy
 
 
-def _spec(one: np.ndarray, other: np.ndarray) -> tf.TensorSpec:
+def _spec(one: np.ndarray, other: np.ndarray) -> keras.KerasTensor:
     """The type of two arrays, and the shape that both have; a batch may have any number of rows."""
     shape = [a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)]
-    return tf.TensorSpec([None, *shape[1:]], one.dtype)
+    return keras.KerasTensor([None, *shape[1:]], str(one.dtype))

@@ -9,8 +9,8 @@ from typing import Any
 
 import h5py
 import keras
-import tensorflow as tf
 
+from multigpu.engines import OUT_OF_MEMORY
 from multigpu.private_api.serialization import SafeModeScope
 from multigpu.saving.allowed_objects import CodeInFile, only_allowed, scope_of
 from multigpu.saving.file_errors import refused
@@ -27,7 +27,7 @@ class TooLong(ValueError):  # noqa: N818 (it says what happened)
     """It took more time than it is allowed."""
 
 
-OUT_OF_LIMITS = (CodeInFile, TooLong, MemoryError, tf.errors.ResourceExhaustedError)
+OUT_OF_LIMITS = (CodeInFile, TooLong, *OUT_OF_MEMORY)
 
 
 def build(

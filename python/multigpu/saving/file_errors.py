@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
+from multigpu.engines import OUT_OF_MEMORY
 
 
 class UntrustedFileError(OSError, ValueError):
@@ -27,7 +27,7 @@ def naming(filepath: Any) -> Iterator[None]:
     path = str(filepath)
     try:
         yield
-    except (MemoryError, NoReader, Warning, tf.errors.ResourceExhaustedError):
+    except (NoReader, Warning, *OUT_OF_MEMORY):
         raise  # not of the file
     except Exception as error:
         if isinstance(error, ValueError | OSError) and path in str(error):

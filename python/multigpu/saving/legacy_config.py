@@ -1,14 +1,13 @@
 """A model out of the configuration in an HDF5 file: no larger than its weights."""
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import keras
-import tensorflow as tf
 
+from multigpu.engines import variables_of_at_most
 from multigpu.private_api.serialization import model_from_config_of_keras2, operations
 from multigpu.saving.allowed_objects import callers_objects
 
@@ -24,7 +23,7 @@ def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -
         num_elements: how many numbers the file has as weights. A model that wants more is not built: its configuration
             may ask for any amount of memory. None if the file is trusted.
     """
-    limited = nullcontext() if num_elements is None else _variables_of_at_most(num_elements + SPARE_ELEMENTS)
+    limited = nullcontext() if num_elements is None else variables_of_at_most(num_elements + SPARE_ELEMENTS)
     with limited:
         decoded = json.loads(json.dumps(with_input_layers(config)), object_hook=_decoded)
         named = {f"{OPERATION}{name}": kind for name, kind in operations().items()}
@@ -84,21 +83,3 @@ def with_input_layers(config: Any) -> Any:
 
 def _own_config(layer: dict[str, Any]) -> dict[str, Any]:
     return layer["config"] if isinstance(layer.get("config"), dict) else {}
-
-
-def _variables_of_at_most(num_elements: int) -> Any:
-    """Refuses to make variables that are larger in total, before their memory is taken."""
-    left = num_elements
-
-    def make(next_creator: Any, **arguments: Any) -> tf.Variable:
-        nonlocal left
-        value = arguments["initial_value"]
-        if callable(value):
-            with tf.Graph().as_default():  # where a value is only described
-                value = tf.convert_to_tensor(value())
-        left -= math.prod(value.shape)
-        if left < 0:
-            raise ValueError(f"it wants more than the {num_elements:,} numbers that the file has as weights.")
-        return next_creator(**arguments)
-
-    return tf.variable_creator_scope(make)

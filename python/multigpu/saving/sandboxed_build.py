@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import h5py
 import keras
-import tensorflow as tf
 
 from multigpu.base.arguments import shown
+from multigpu.engines import OUT_OF_MEMORY, start_with_one_thread
 from multigpu.saving.allowed_objects import callers_objects
 from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, safely
 from multigpu.saving.legacy_config import model_from_legacy_config
@@ -57,13 +57,13 @@ class Trial(NamedTuple):
         """Builds the model in this process, which may be killed meanwhile. Returns why it cannot be built."""
         for name, value in self.settings.items():
             getattr(keras.config, f"set_{name}")(value)
-        _start_tensorflow()
+        start_with_one_thread()
         with h5py.File(copy, "r") as file:
             limit_memory(self.max_gigabytes * 1e9 + BYTES_PER_WEIGHT_BYTE * _num_bytes(file))
             allow(time.process_time() + self.max_seconds)
             try:
                 self._build(file, shown)
-            except (MemoryError, tf.errors.ResourceExhaustedError):
+            except OUT_OF_MEMORY:
                 return {"memory": True}
             except Exception as error:
                 return {"unbuildable": str(error)}
@@ -149,10 +149,3 @@ def _num_bytes(file: h5py.File) -> int:
     sizes: list[int] = []
     file.visititems(lambda _, item: sizes.append(item.nbytes) if isinstance(item, h5py.Dataset) else None)
     return sum(sizes)
-
-
-def _start_tensorflow() -> None:
-    """Starts its threads before memory is limited; few, since each takes some."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.zeros(())

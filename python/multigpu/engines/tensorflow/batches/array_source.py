@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.base.arrays import kept_type
+
 CHUNK = 2**23  # bytes that are cut at once, so that what is cut stays in the cache until it is cast
 AHEAD = min(4, os.cpu_count() or 1)  # batches that are cut while the model computes, each by a thread
 
@@ -92,14 +94,6 @@ def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
     for start in range(0, len(indices), chunk):
         taken[start : start + chunk] = array[indices[start : start + chunk]]
     return taken
-
-
-def kept_type(array: np.ndarray) -> np.dtype:
-    """The type in which Keras passes an array on: floats in its own float type, all else as it is.
-
-    It has this machine's byte order: TensorFlow takes the bytes of an array as they are.
-    """
-    return np.dtype(keras.config.floatx()) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
 
 
 def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dataset:

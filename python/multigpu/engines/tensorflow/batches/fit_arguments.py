@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, kept_type, released
+from multigpu.base.arrays import kept_type, row_weights
+from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, released
 
 LARGE = 2**26  # bytes of arrays that Keras would copy, from which on a copy is worth avoiding
 
@@ -99,10 +100,3 @@ def _would_be_copied(array: np.ndarray) -> bool:
 
 def _data(arguments: dict[str, Any]) -> tuple[Any, Any, Any]:
     return arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
-
-
-def row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
-    """The weight of each row: that of its class, or 1."""
-    classes = y if y.ndim == 1 else y[..., 0] if y.shape[-1] == 1 else np.argmax(y, axis=-1)
-    weights = [class_weight.get(int(each), 1.0) for each in np.round(classes)]
-    return np.asarray(weights, keras.config.floatx())

@@ -2,64 +2,30 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
 
-from multigpu.base.table import Table, megabytes
 from multigpu.engines.tensorflow.devices.logical import available_gpus, physical_of
 from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed, memory_limits
+from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
 
-SEEN = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/version")  # is there while the driver is loaded
 
 
-@dataclass(frozen=True)
-class GpuRow:
-    """One device that `gpus` counts.
-
-    Attributes:
-        id: its number, as `gpus=[...]` takes it.
-        name: its name, as `gpus=[...]` takes it, such as `"GPU:0"`.
-        physical: the hardware, such as `"GPU:0, NVIDIA A100"`; several devices may be parts of one.
-        memory_total: bytes that TensorFlow may use there, or None where it does not tell: of CPUs, and of GPUs before
-            TensorFlow has started its devices.
-        memory_free: those of them that are not in use by this process, or None.
-    """
-
-    id: int
-    name: str
-    physical: str
-    memory_total: int | None
-    memory_free: int | None
+def device_table(start: bool = False) -> GpuTable:
+    """The devices that `gpus` counts. TensorFlow's devices are started only where that is asked for."""
+    if start:
+        tf.config.list_logical_devices()
+    table = GpuTable(_row(number, name) for number, name in enumerate(available_gpus()))
+    table.why_none = why_no_gpu
+    return table
 
 
-class GpuTable(Table[GpuRow]):
-    """One row per device, which prints as a table, or says why there is none."""
-
-    __slots__ = ()
-    of = GpuRow
-    head = ("id", "name", "physical device", "memory total", "memory free")
-
-    def text(self, width: int | None = None) -> str:
-        """The table as text, or why it has no rows."""
-        return super().text(width) if self else f"No GPU: {why_no_gpu()}"
-
-    def cells(self, row: GpuRow) -> list[str]:
-        """A row as words."""
-        return [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
-
-
-def device_table() -> GpuTable:
-    """The devices that `gpus` counts. TensorFlow's devices are not started by this."""
-    return GpuTable(_row(number, name) for number, name in enumerate(available_gpus()))
-
-
-def seen_devices() -> str:
-    """CUDA_VISIBLE_DEVICES, in words."""
-    value = os.environ.get(SEEN)
-    return f"{SEEN} is not set: all GPUs are seen" if value is None else f"{SEEN}={value!r}"
+def hide_gpus() -> None:
+    """TensorFlow does not see the GPUs of this machine, which may be at work, from here on."""
+    if tf.config.list_physical_devices("GPU") and not devices_are_fixed():
+        tf.config.set_visible_devices([], "GPU")
 
 
 def why_no_gpu() -> str:

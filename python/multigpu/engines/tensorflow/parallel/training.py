@@ -18,6 +18,7 @@ from multigpu.engines.tensorflow.parallel.input_prefetch import InputPrefetch, i
 from multigpu.engines.tensorflow.parallel.optimizer_scalars import scalars_read_once
 from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.engines.tensorflow.parallel.verb_errors import guarded
+from multigpu.engines.tensorflow.private_api.trackable import TrackedAsTemplate
 from multigpu.engines.tensorflow.replicas.outputs import output_names
 from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 from multigpu.engines.tensorflow.weights.overview import Overview, overview
@@ -27,7 +28,7 @@ from multigpu.private_api.callers import is_exported
 from multigpu.private_api.class_code import parallel_parts
 
 
-class Training(keras.Model):
+class Training(TrackedAsTemplate, keras.Model):
     """The calls, steps and verbs of a parallel model. What its template's code calls on itself comes here, too.
 
     Attributes:

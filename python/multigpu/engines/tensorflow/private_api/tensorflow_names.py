@@ -8,6 +8,14 @@ TENSORFLOW = Required(
     lowest="2.21.0",
     newest="2.21.0",
     attributes={
+        "keras:Layer": (  # by TensorFlow, of which each layer is an object that it tracks
+            "_default_save_signature",
+            "_deferred_dependencies",
+            "_lookup_dependency",
+            "_maybe_initialize_trackable",
+            "_track_trackable",
+            "_trackable_children",
+        ),
         "tensorflow:data.Dataset": ("_functions", "_inputs"),
         "tensorflow.python.client.device_lib": ("list_local_devices",),
         "tensorflow.python.data.experimental.ops.distribute": ("_AutoShardDataset",),

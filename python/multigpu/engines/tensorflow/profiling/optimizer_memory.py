@@ -2,26 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from multigpu.base.arguments import shown
 from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)  # lengths of the axes of a stand-in, by which its slots are understood
 
 
-def slot_bytes(optimizer: Any, weights: Sequence[keras.Variable]) -> dict[int, int]:
+def slot_bytes(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> dict[int, int]:
     """Bytes of the optimizer's slots for each weight, by the weight's id.
 
     An optimizer of the same kind is built for stand-ins of the weights with short axes. Its slots are then as long as
     the weights are, axis by axis.
     """
-    given = _optimizer(optimizer)
-    same = type(given).from_config(given.get_config())
+    same = type(optimizer).from_config(optimizer.get_config())
     with tf.device("CPU:0"):
         stand_ins = [_stand_in(number, weight) for number, weight in enumerate(weights)]
         same.build(stand_ins)
@@ -31,17 +28,6 @@ def slot_bytes(optimizer: Any, weights: Sequence[keras.Variable]) -> dict[int, i
         weight = weight_of[id(stand_in)]
         sizes[id(weight)] += _num_elements(slot, weight) * stored_dtype(slot).size
     return sizes
-
-
-def _optimizer(given: Any) -> keras.Optimizer:
-    try:
-        optimizer = keras.optimizers.get(given)
-    except Exception as error:  # Keras has one for each kind of what it does not understand
-        raise ValueError(
-            "Expected `optimizer` to be an optimizer of Keras, or the name of one. "
-            f"Received: optimizer={shown(given)}. Use `optimizer='adam'`, or None for the model's own."
-        ) from error
-    return optimizer
 
 
 def _stand_in(number: int, weight: keras.Variable) -> keras.Variable:
