@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from multigpu.cli import run
 from multigpu.cli.main import COMMANDS, main
-from multigpu.engines.tensorflow.devices.gpu_table import device_table, seen_devices
+from multigpu.engines.tensorflow.devices.gpu_table import device_table
+from multigpu.plan.gpu_table import seen_devices
 
 
 def misuse(capsys, *words):

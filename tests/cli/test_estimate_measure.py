@@ -148,11 +148,11 @@ def test_gpus_of_the_machine_are_left_alone(files, capsys, monkeypatch):
     hidden = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["one"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: hidden.append((devices, kind)))
-    monkeypatch.setattr("multigpu.engines.tensorflow.private_api.runtime.devices_are_fixed", lambda: False)
+    monkeypatch.setattr("multigpu.engines.tensorflow.devices.gpu_table.devices_are_fixed", lambda: False)
     assert estimate._gpus(None) == multigpu.available_gpus()
     assert estimate._gpus([0, 2]) == [0, 2]
     assert hidden == [([], "GPU")] * 2
-    monkeypatch.setattr("multigpu.engines.tensorflow.devices.logical.available_gpus", lambda: [])
+    monkeypatch.setattr("multigpu.model.devices.available_gpus", lambda: [])
     assert refusal(capsys, "estimate", files / "small.keras") == (
         "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where TensorFlow "
         "finds no GPU."
@@ -307,9 +307,7 @@ def test_it_is_measured_as_the_file_was_compiled_or_as_is_said(files, capsys, me
 
 
 def test_so_many_as_would_be_simulated_are_measured_of_gpus_that_are_there(files, capsys, measured, monkeypatch):
-    monkeypatch.setattr(
-        "multigpu.engines.tensorflow.devices.logical.simulate_gpus", lambda n: None
-    )  # as where there are as many
+    monkeypatch.setattr("multigpu.model.devices.simulate_gpus", lambda n: None)  # as where there are as many
     answer(capsys, "measure", files / "small.keras", "--simulate", 2)
     answer(capsys, "measure", files / "small.keras", "--simulate", 4, "--gpus", 3)
     assert [len(parallel.plan.devices) for parallel, _, _ in measured] == [2, 3]
@@ -318,7 +316,7 @@ def test_so_many_as_would_be_simulated_are_measured_of_gpus_that_are_there(files
 def test_simulating_too_late_and_no_gpus_are_refused(files, capsys, monkeypatch):
     line = refusal(capsys, "measure", files / "small.keras", "--simulate", 2)
     assert line.startswith("Expected `simulate_gpus()` to be called before TensorFlow uses a device")
-    monkeypatch.setattr("multigpu.engines.tensorflow.devices.logical.available_gpus", lambda: [])
+    monkeypatch.setattr("multigpu.model.devices.available_gpus", lambda: [])
     assert refusal(capsys, "measure", files / "small.keras").startswith("Expected GPUs, or `--simulate 2`")
 
 

@@ -14,10 +14,11 @@ import subprocess
 
 import settings
 
+REPLICAS = "engines/tensorflow/replicas"
 FILES = [  # those whose tests name no device
     *(f"exactness/test_{name}.py" for name in ("exact_batches", "exact_losses", "exact_models", "exact_optimizers")),
-    *("exactness/test_properties.py", "parallel/test_shared_weights.py", "replicas/test_state.py"),
-    *("replicas/test_added_losses.py", "replicas/test_sync_batch_norm.py"),
+    *("exactness/test_properties.py", "model/test_shared_weights.py"),
+    *(f"{REPLICAS}/test_{name}.py" for name in ("state", "added_losses", "sync_batch_norm")),
 ]
 MODELS, LOSSES = "exactness/test_exact_models.py::test_", "exactness/test_exact_losses.py::test_"
 BATCHES, OPTIMIZERS = "exactness/test_exact_batches.py::test_", "exactness/test_exact_optimizers.py::test_"

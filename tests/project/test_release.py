@@ -134,10 +134,13 @@ def third_party():
     return dict(re.findall(r"^\| ([\w\[\]-]+) \| .* \| (.+) \|$", (ROOT / "THIRD-PARTY.md").read_text(), re.MULTILINE))
 
 
+FOR_USERS = ("cuda", "demo", "jax", "jax-cuda", "plots", "r")
+
+
 def needed_by_users():
     extras = PROJECT["optional-dependencies"]
-    python = [*PROJECT["dependencies"], *(each for extra in ("cuda", "demo", "plots", "r") for each in extras[extra])]
-    assert set(extras) - {"cuda", "demo", "plots", "r"} == {"bench", "dev", "docs", "release"}  # of developers
+    python = [*PROJECT["dependencies"], *(each for extra in FOR_USERS for each in extras[extra])]
+    assert set(extras) - {*FOR_USERS} == {"bench", "dev", "docs", "release"}  # of developers
     r = f"{DESCRIPTION['Imports']}, {DESCRIPTION['Suggests']}".split(", ")
     to_develop = {"knitr", "rmarkdown", "testthat"}  # vignette and tests
     parts_of_r = {"graphics", "stats", "utils"}

@@ -4,8 +4,9 @@ import pytest
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import gpu_table
-from multigpu.engines.tensorflow.devices.gpu_table import GpuTable, seen_devices, why_no_gpu
+from multigpu.engines.tensorflow.devices.gpu_table import why_no_gpu
 from multigpu.engines.tensorflow.private_api import runtime
+from multigpu.plan.gpu_table import GpuTable, seen_devices
 
 
 def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):
