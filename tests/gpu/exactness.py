@@ -45,9 +45,9 @@ TESTS = {
         f"{LOSSES}own_loss[error_per_spread-8]",
         f"{LOSSES}add_loss[8]",
         f"{OPTIMIZERS}loss_scale_falls_on_overflow_and_grows_again[3]",
-        "replicas/test_sync_batch_norm.py::test_networks_with_synchronized_statistics_train_as_on_one_device[images-8]",
-        "replicas/test_added_losses.py::test_losses_are_exact_wherever_they_are_added[behind_masks]",
-        "parallel/test_shared_weights.py::test_a_gradient_penalty_equals_that_of_one_device[False-7-3]",
+        f"{REPLICAS}/test_sync_batch_norm.py::test_networks_with_synchronized_statistics_train_as_on_one_device[images-8]",
+        f"{REPLICAS}/test_added_losses.py::test_losses_are_exact_wherever_they_are_added[behind_masks]",
+        "model/test_shared_weights.py::test_a_gradient_penalty_equals_that_of_one_device[False-7-3]",
     ],
 }
 MOST_FAILURES = 10  # time on a GPU is short: after so many, what is wrong is plain
