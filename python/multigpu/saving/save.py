@@ -8,7 +8,7 @@ import keras
 
 from multigpu.saving.atomic_write import atomic_write, check_overwrite, expanded
 from multigpu.saving.hdf5_format import write_model
-from multigpu.saving.hdf5_writer import deferred_error_file
+from multigpu.saving.hdf5_writer import new_buffer
 from multigpu.saving.load_weights import load_into
 
 HDF5_ENDINGS = (".h5", ".hdf5")
@@ -42,7 +42,7 @@ def save_weights(
 
 def write_unlisted(template: keras.Model, path: Path) -> None:
     """The format of `.weights.h5`, which has the optimizer's state too."""
-    with deferred_error_file(path) as file:
+    with new_buffer(path) as file:
         keras.Model.save_weights(template, file)
 
 
