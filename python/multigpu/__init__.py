@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from multigpu.profiling.estimate import estimate as estimate
     from multigpu.profiling.measure import measure as measure
     from multigpu.profiling.plot_history import plot_history as plot_history
+    from multigpu.saving.file_errors import UntrustedFileError as UntrustedFileError
     from multigpu.saving.hdf5_models import clean_parallel_hdf5 as clean_parallel_hdf5
     from multigpu.saving.hdf5_models import load_model_hdf5 as load_model_hdf5
     from multigpu.saving.hdf5_models import save_model_hdf5 as save_model_hdf5
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MODULES = {  # public name → where it is; imported at first use, because TensorFlow takes seconds
     "TooFewGPUsError": "plan.plan",
+    "UntrustedFileError": "saving.file_errors",
     "available_gpus": "model.devices",
     "bring_home": "model.bring_home",
     "clean_parallel_hdf5": "saving.hdf5_models",

@@ -9,7 +9,18 @@ from multigpu.engines import OUT_OF_MEMORY
 
 
 class UntrustedFileError(OSError, ValueError):
-    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs."""
+    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs.
+
+    Example:
+        >>> import multigpu
+        >>> with open("model.h5", "w") as file:
+        ...     size = file.write("no HDF5 file")
+        >>> try:
+        ...     model = multigpu.load_model_hdf5("model.h5")
+        ... except multigpu.UntrustedFileError:
+        ...     print("Use another copy.")
+        Use another copy.
+    """
 
 
 class NoReader(RuntimeError):  # noqa: N818 (it is missing)

@@ -68,8 +68,8 @@ def load_model_hdf5(
 
     Raises:
         FileNotFoundError: there is no such file.
-        RefusedFile: the file is damaged, of another kind, or hostile, or its model takes more than the limits; an
-            OSError and a ValueError.
+        UntrustedFileError: the file is damaged, of another kind, or hostile, or its model takes more than the limits;
+            an OSError and a ValueError.
         ValueError: the model cannot be built or compiled from what is in the file.
 
     Example:

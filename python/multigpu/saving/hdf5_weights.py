@@ -86,7 +86,7 @@ def load_model_weights_hdf5(
 
     Raises:
         FileNotFoundError: there is no such file.
-        RefusedFile: the file is damaged, of another kind, or hostile; an OSError and a ValueError.
+        UntrustedFileError: the file is damaged, of another kind, or hostile; an OSError and a ValueError.
         ValueError: the weights do not fit; the message names the layer, and the shape expected and found.
 
     Example:
@@ -114,9 +114,8 @@ def _write_listed(template: keras.Model, path: Path) -> None:
 def _write_weights(group: h5py.Group, weights: list[keras.Variable]) -> None:
     names: list[str] = []
     for weight in weights:
-        taken = sum(
-            name == weight.path or name.startswith(f"{weight.path}_") for name in names
-        )  # parts of one layer may have layers of one name
+        # parts of one layer may have layers of one name
+        taken = sum(name == weight.path or name.startswith(f"{weight.path}_") for name in names)
         names.append(f"{weight.path}_{taken}" if taken else weight.path)
         group.create_dataset(names[-1], data=np.asarray(weight))
     list_names(group, "weight_names", names)

@@ -1,4 +1,4 @@
-"""A file that the HDF5 library writes in memory, and which then goes to disk: the library crashes on a disk's errors."""
+"""A file that the HDF5 library writes in memory, and that then goes to disk, on whose errors the library crashes."""
 
 import contextlib
 import io

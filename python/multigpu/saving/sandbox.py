@@ -12,7 +12,8 @@ import sys
 import types
 from typing import Any
 
-NOT_NEEDED = ("sklearn", "matplotlib", "pandas", "jax", "torch")  # Keras imports what of them is there: half its time
+# Keras imports what of them is there: half its time
+NOT_NEEDED = "sklearn matplotlib pandas jax tensorflow torch".split()  # Keras imports what of them is there
 
 
 def main(
@@ -20,9 +21,7 @@ def main(
 ) -> int:
     """Copies, tries, and reports on stdout, line by line, what fails. Returns 0 if nothing does."""
     sys.path[:] = path
-    sys.modules["multigpu"] = parent = types.ModuleType(
-        "multigpu"
-    )  # without its `__init__`, which joins other machines
+    parent = sys.modules["multigpu"] = types.ModuleType("multigpu")  # its `__init__` would join other machines
     parent.__path__ = [package]
     from multigpu.saving.sandboxed_copy import copy_file
 
@@ -43,8 +42,10 @@ def try_model(source: str, copy: str, trial: dict[str, Any]) -> dict[str, Any]:
     from multigpu.saving.process_limits import lift_limits
 
     lift_limits()
-    os.environ.update(CUDA_VISIBLE_DEVICES="-1", KERAS_BACKEND="tensorflow")
-    sys.modules.update({name: None for name in NOT_NEEDED if name not in sys.modules})  # type: ignore[misc]
+    backend = trial["backend"]
+    os.environ.update(CUDA_VISIBLE_DEVICES="-1", JAX_PLATFORMS="cpu", KERAS_BACKEND=backend)
+    unneeded = {*NOT_NEEDED} - {backend} - {*sys.modules}
+    sys.modules.update(dict.fromkeys(unneeded))  # type: ignore[arg-type]  # None: importing one is an ImportError
     from multigpu.saving.sandboxed_build import Trial
 
     return Trial(**trial).run(copy, source)

@@ -35,6 +35,7 @@ class Trial(NamedTuple):
     max_seconds: float
     max_gigabytes: float
     settings: dict[str, str]
+    backend: str  # that Keras runs on
 
     @classmethod
     def of(
@@ -51,7 +52,7 @@ class Trial(NamedTuple):
         names = {str(name): kind_of(each) for name, each in callers_objects(custom_objects).items()}
         config = keras.config
         settings = {"floatx": config.floatx(), "image_data_format": config.image_data_format()}
-        return cls(names, bool(compile), max_seconds, max_gigabytes, settings)
+        return cls(names, bool(compile), max_seconds, max_gigabytes, settings, keras.backend.backend())
 
     def run(self, copy: str, shown: str) -> dict[str, Any]:
         """Builds the model in this process, which may be killed meanwhile. Returns why it cannot be built."""

@@ -1,4 +1,4 @@
-"""Weights as an HDF5 file of Keras lists them: by layer, in order; and how they pair with those of a model."""
+"""Weights as an HDF5 file of Keras lists them: by layer, in order."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -60,6 +60,3 @@ def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
 def top_level(group: h5py.Group) -> list[Listed]:
     """Weights of the model that belong to none of its layers."""
     return _listed_weights(group, TOP_LEVEL) if TOP_LEVEL in group else []
-
-
-# Pairing --------------------------------------------------------------------------------------------------------------

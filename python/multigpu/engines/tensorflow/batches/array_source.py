@@ -112,9 +112,6 @@ def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dat
     return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(num_rows / batch_size)))
 
 
-# Arguments of Keras' verbs --------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def released() -> Iterator[Callable[[ArrayOwner], None]]:
     """Releases, in the end, all rows that it was given."""

@@ -52,9 +52,8 @@ def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
     table = _table(layer)
     with tf.device(locate(table)):
         ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
-        rows = keras.ops.take(
-            backing_variable(table), ids, axis=0
-        )  # the storage: Keras would cast the whole table first
+        storage = backing_variable(table)  # Keras would cast the whole table first
+        rows = keras.ops.take(storage, ids, axis=0)
     return _narrowed(rows, tf.as_dtype(layer.compute_dtype), locate(table))
 
 

@@ -112,9 +112,7 @@ class _Fan(NamedTuple):
             others = len(receivers(self.bucket, self.devices))
             return [*cut(buffer, others), *[buffer] * (len(self.devices) - others)], reduce
 
-        with tf.device(
-            self.bucket.owner
-        ):  # also where the gradient op sits that custom_gradient puts around its results
+        with tf.device(self.bucket.owner):  # custom_gradient puts an op of its own around the results
             return list(leave())
 
     def _total(
