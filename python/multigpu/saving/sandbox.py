@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 # Keras imports what of them is there: half its time
-NOT_NEEDED = "sklearn matplotlib pandas jax tensorflow torch".split()  # Keras imports what of them is there
+NOT_NEEDED = {"sklearn", "matplotlib", "pandas", "jax", "tensorflow", "torch"}  # Keras imports what of them is there
 
 
 def main(
@@ -44,7 +44,7 @@ def try_model(source: str, copy: str, trial: dict[str, Any]) -> dict[str, Any]:
     lift_limits()
     backend = trial["backend"]
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", JAX_PLATFORMS="cpu", KERAS_BACKEND=backend)
-    unneeded = {*NOT_NEEDED} - {backend} - {*sys.modules}
+    unneeded = NOT_NEEDED - {backend} - {*sys.modules}
     sys.modules.update(dict.fromkeys(unneeded))  # type: ignore[arg-type]  # None: importing one is an ImportError
     from multigpu.saving.sandboxed_build import Trial
 

@@ -45,8 +45,8 @@ def opened(
     Raises:
         FileNotFoundError: there is no such file.
         UntrustedFileError: it is empty, damaged, no HDF5 file, or, in safe mode, holds links, values kept elsewhere,
-            arrays that unfold to many times its size, or a model that cannot be built. It is an OSError, as h5py would raise,
-            and a ValueError.
+            arrays that unfold to many times its size, or a model that cannot be built. It is an OSError, as h5py would
+            raise, and a ValueError.
     """
     source = expanded(filepath)
     check_kind(source)
