@@ -1,4 +1,4 @@
-"""The backbones of keras-hub, tiny: settings, and sizes of their inputs. Dropout is off: replicas draw other noise."""
+"""The backbones of keras-hub, tiny: settings, and sizes of their inputs. Dropout is off."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -84,7 +84,7 @@ def task(case: Case, task: type[keras.Model]) -> dict[str, Any]:
 
 
 def fresh(make: Callable[[], keras.Model]) -> keras.Model:
-    """A model that draws no noise, since that of replicas is another one, and takes statistics of the global batch."""
+    """A model that draws no noise, since it belongs to places in the batch; with the whole batch's statistics."""
     keras.utils.set_random_seed(0)
     model = make()
     for layer in sublayers(model):

@@ -39,7 +39,7 @@ def joined(draw: Draw, x: Any) -> Any:
 
 def nested(draw: Draw, x: Any) -> Any:
     inputs = keras.Input(x.shape[1:])
-    inner = keras.Model(inputs, layers.Dense(draw.number(1, 5), "tanh")(layers.Dropout(0.0)(inputs)))
+    inner = keras.Model(inputs, layers.Dense(draw.number(1, 5), "tanh")(layers.Dropout(0.3, seed=1)(inputs)))
     return inner(inner(x)) if inner.output_shape == inner.input_shape else inner(x)
 
 
@@ -73,7 +73,7 @@ EVERYWHERE: dict[str, Piece] = {
     "synchronized batch normalization": synchronized,
     "frozen batch normalization": frozen,
     "spectral normalization": lambda draw, x: layers.SpectralNormalization(layers.Dense(3))(x),
-    "dropout of nothing": lambda draw, x: layers.Dropout(0.0)(x),
+    "dropout": lambda draw, x: layers.Dropout(0.3, seed=1)(x),
     "activity regularization": lambda draw, x: layers.ActivityRegularization(l2=0.01)(x),
     "adds": lambda draw, x: Adds(draw.kind(LOSSES))(x),
     "keeps": lambda draw, x: Keeps(draw.kind(STATES))(x),

@@ -9,9 +9,7 @@ import multigpu
 APPLICATIONS = {
     "ResNet50": lambda: keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3), classes=3),
     "EfficientNetB0": lambda: keras.applications.EfficientNetB0(weights=None, input_shape=(32, 32, 3), classes=3),
-    "MobileNetV3Small": lambda: keras.applications.MobileNetV3Small(
-        weights=None, input_shape=(32, 32, 3), classes=3, dropout_rate=0.0
-    ),
+    "MobileNetV3Small": lambda: keras.applications.MobileNetV3Small(weights=None, input_shape=(32, 32, 3), classes=3),
 }
 
 
@@ -27,9 +25,6 @@ def doubles():
 def trained(build, parallel):
     keras.utils.set_random_seed(1)
     model = build()
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.Dropout):
-            layer.rate = 0.0  # replicas draw noise of their own
     before = model.get_weights()
     trains = multigpu.multi_gpu_model(multigpu.synchronize_batch_norm(model), gpus=3) if parallel else model
     trains.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", jit_compile=False)

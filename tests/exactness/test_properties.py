@@ -51,7 +51,7 @@ def builders(draw):
 
     def build():
         x = hidden = keras.Input(shape, dtype=dtype)
-        for layer in stack() + [layers.Dropout(0.0)] * dropout:
+        for layer in stack() + [layers.Dropout(0.5, seed=1)] * dropout:
             hidden = layer(hidden)
         outputs = [layers.Dense(2, name="a")(hidden)] + [layers.Dense(1, name="b")(hidden)] * two
         model = keras.Model(x, outputs if two else outputs[0])

@@ -371,13 +371,16 @@ def own_step() -> dict[str, list[float]]:
     return model.fit(X, Y, batch_size=8, epochs=2, verbose=0).history
 
 
-def noise() -> dict[str, Any]:
-    """Dropout, and a state that is not of the global batch: what workers agree on, and what they do not."""
+def noise(parallel: bool = True) -> dict[str, Any]:
+    """What layers draw for three rows, of which each worker gives its own, and what is kept afterwards."""
     keras.utils.set_random_seed(0)
-    template = keras.Sequential([keras.Input((100,)), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()])
-    model = multi_gpu_model(template, gpus=1)
-    outputs = np.asarray(model(np.ones((2, 100), "float32"), training=True))
-    return {"zeros": (outputs < 0).tolist(), "variables": [np.asarray(v) for v in template.variables]}
+    inputs = keras.Input((101,))
+    drawn = keras.layers.GaussianNoise(0.5)(keras.layers.Dropout(0.5)(inputs))
+    template = keras.Model(inputs, [drawn, keras.layers.BatchNormalization()(drawn)])
+    x = np.ones((3, 101), "float32")
+    model = multi_gpu_model(template, gpus=1) if parallel else template
+    outputs, _ = model(np.array_split(x, 2)[number()] if parallel else x, training=True)
+    return {"drawn": np.asarray(outputs), "variables": [np.asarray(v) for v in template.variables]}
 
 
 def unlike() -> dict[str, str]:

@@ -114,6 +114,11 @@ def op_by_op(model):
     return lambda *x: model(list(x))
 
 
+def eagerly(model):
+    model.compile(run_eagerly=True)
+    return op_by_op(model)
+
+
 def traced(model):
     return tf.function(lambda *x: model(list(x)), input_signature=OPEN, autograph=False)
 
@@ -128,6 +133,12 @@ def test_each_draw_is_that_of_one_device_and_seeds_advance_alike():
     uneven, fewer_than_devices, one_row, shorter = (11, 5), (3, 5), (1, 5), (8, 4)
     batches = [uneven, fewer_than_devices, one_row, shorter]
     assert_drawn_as_on_one_device(DRAWS | RARE, batches, call=traced, one_device=op_by_op)
+
+
+def test_so_it_is_op_by_op_where_all_sizes_are_numbers():
+    as_many_as_rows, several_for_a_row = (8, 3), (11, 5)  # on four devices, of which one has two rows or three
+    batches = [as_many_as_rows, several_for_a_row, (3, 5), (1, 5), (8, 4)]
+    assert_drawn_as_on_one_device(DRAWS | RARE, batches, call=eagerly, one_device=op_by_op)
 
 
 def test_what_xla_compiles_draws_as_one_device_does_with_xla():

@@ -18,6 +18,7 @@ from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, da
 from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
+from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
@@ -44,6 +45,7 @@ class DataParallelCall:
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
         self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
+        self._draws: dict[tuple, list[Draw]] = {}  # in such calls
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
         self._due = Due() if is_spread else None  # made here: a function that is traced may make no variable
@@ -91,8 +93,9 @@ class DataParallelCall:
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
             after = self._check(kind, parts, batch, eager)
-            ways = self._ways.get(kind, {})
-            merged = data_parallel(parts, batch, self._plan, eager, self._workers(batch), self.slices, ways, after)
+            ways, draws = self._ways.get(kind, {}), self._draws.setdefault(kind, [])
+            workers = self._workers(batch)
+            merged = data_parallel(parts, batch, self._plan, eager, workers, self.slices, ways, draws, after)
         self.types = merged.types
         refuse_new_weights(self._template, known)
         if parts.statistics.of_slices and not self._warned:

@@ -12,6 +12,7 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.reach import Reach
@@ -52,6 +53,7 @@ def data_parallel(
     workers: OneWorker,
     sent_ahead: Mapping[int, list[tf.Tensor]],
     ways: dict[int, Rows],
+    draws: list[Draw],
     after: Sequence[tf.Tensor] = (),
 ) -> Merged:
     """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
@@ -64,9 +66,10 @@ def data_parallel(
         workers: the machines that run their own batches at the same time.
         sent_ahead: slices of inputs that are on the devices already, by the ids of the inputs.
         ways: how rows of weights are looked up, by ids, where no trace tells it.
+        draws: what is known of those of a call like this, likewise; it is told more.
         after: what replicas wait for.
     """
-    steps = _Steps(parts, batch, plan, workers, sent_ahead, ways, after)
+    steps = _Steps(parts, batch, plan, workers, sent_ahead, ways, draws, after)
     steps.check_new_values()
     slices = steps.split()
     replica = steps.make_replica()
@@ -99,6 +102,7 @@ class _Steps:
     workers: OneWorker
     sent_ahead: Mapping[int, list[tf.Tensor]]
     ways: dict[int, Rows]
+    draws: list[Draw]
     after: Sequence[tf.Tensor]
     structure: GradientStructure = field(default_factory=GradientStructure)
     types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
@@ -162,7 +166,7 @@ class _Steps:
         if eager:  # what its gradients are is known when they are there
             rows = {id(v): self.ways.get(id(v), Rows.APART) for v in self.parts.weights}
             self.types = {id(v): as_stored(v)._replace(rows=rows[id(v)]) for v in self.parts.weights}
-            replica.rows_of_tables = self.ways
+            replica.rows_of_tables, replica.draws = self.ways, self.draws
             return [replica] * num_devices
         function = replica.trace()
         self.types = replica.types

@@ -124,7 +124,8 @@ class TrialRuns:
     def _run_replica(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         number = len(self._batch.scalars)
         replica = self._made(self._batch.with_scalars(inputs[:number]))
-        replica.carried, self._replica = self._replica.carried, replica
+        replica.carried, replica.draws = self._replica.carried, self._replica.draws
+        self._replica = replica
         return replica(*inputs[number:])
 
     def _position(self, rows: Span) -> Position:

@@ -38,18 +38,40 @@ class Rows(NamedTuple):
     each: int | tf.Tensor
 
 
-class SliceNoise:
-    """What the functions draw that draw from a seed, while a replica runs."""
+class Draw(NamedTuple):
+    """A draw in a run op by op: its function, how many axes it has, and which of them is that of rows, if any."""
 
-    def __init__(self, slices: Sequence[tf.Tensor], position: Position) -> None:
-        """Takes the tensors with rows that the template takes, and where they are in the global batch."""
+    name: str
+    rank: int
+    axis: int | None
+
+
+class SliceNoise:
+    """What the functions draw that draw from a seed, while a replica runs.
+
+    Attributes:
+        drawn: functions and shapes of the draws so far, if it runs op by op.
+        is_sure: whether it was known of all of them where they have rows.
+    """
+
+    def __init__(self, slices: Sequence[tf.Tensor], position: Position, known: Sequence[Draw] = ()) -> None:
+        """Takes what tells rows from other axes.
+
+        Args:
+            slices: the tensors with rows that the template takes.
+            position: where they are in the global batch.
+            known: the draws to come if it runs op by op, where all sizes are numbers.
+        """
+        self.drawn: list[tuple[str, tuple[int, ...]]] = []
+        self.is_sure = True
+        self._known = known
         self._first, self._total = position.first, position.total
         self._rows = count_rows(slices[:1])
         self._start = _counter(tf.cast(self._first, tf.uint64))
         self._shapes = None if tf.executing_eagerly() else OpenShapes(slices)
 
     @contextlib.contextmanager
-    def drawn(self) -> Iterator[None]:
+    def of_slice(self) -> Iterator[None]:
         """While it lasts, this thread draws the noise of the slice."""
         with _one_at_a_time, draws_replaced(lambda name, draw: functools.partial(self._draw, name, draw)):
             token = _noise.set(self)
@@ -65,7 +87,7 @@ class SliceNoise:
         of_rows = "logits" if name == "stateless_multinomial" else "shape"
         taken = tf.convert_to_tensor(given[of_rows])
         shape = tf.shape(taken)[:1] if of_rows == "logits" else tf.cast(taken, tf.int32)
-        rows = self._rows_of(shape)
+        rows = self._rows_of(shape, self._shapes) if self._shapes else self._rows_by_number(name, shape)
         if rows is None:
             return draw(**given)
         xla = within_xla()
@@ -75,21 +97,31 @@ class SliceNoise:
             return self._from_counter(functools.partial(draw, **given), given, shape, rows.each, tries)
         return self._of_whole_batch(draw, given, of_rows, shape, rows)
 
-    def _rows_of(self, shape: tf.Tensor) -> Rows | None:
+    def _rows_of(self, shape: tf.Tensor, shapes: OpenShapes) -> Rows | None:
         """Where noise of this shape has rows, if it has any."""
-        known = tf.get_static_value(shape)
-        if self._shapes is None:
-            return None if known is None or not len(known) or known[0] != int(self._rows) else Rows(0, 1)
-        if known is not None:
+        if tf.get_static_value(shape) is not None:
             return None
-        sizes = self._shapes.of(shape)
+        sizes = shapes.of(shape)
         if sizes.rank is not None:
             for axis, size in enumerate(sizes):
                 if size and size % ROWS == 0:
-                    fixed = size == ROWS or not self._shapes.lengths_open
+                    fixed = size == ROWS or not shapes.lengths_open
                     return Rows(axis, size // ROWS if fixed else shape[axis] // self._rows)
         unknown = sizes.rank is None or sizes[0] is None  # in a loop, or of a function: Keras has rows first
         return Rows(0, shape[0] // self._rows) if unknown else None
+
+    def _rows_by_number(self, name: str, shape: tf.Tensor) -> Rows | None:
+        """The same, op by op: as it is known of the draw with this number, or else the first axis if it is as long."""
+        sizes, rows = tf.get_static_value(shape), int(self._rows)
+        if sizes is None or rows == int(self._total):  # in a graph of its own, or of all rows
+            self.drawn.append((name, () if sizes is None else tuple(map(int, sizes))))
+            return None
+        known = self._known[len(self.drawn)] if len(self.drawn) < len(self._known) else None
+        self.drawn.append((name, tuple(map(int, sizes))))
+        if known and known[:2] == (name, len(sizes)) and (known.axis is None or sizes[known.axis] % rows == 0):
+            return None if known.axis is None else Rows(known.axis, int(sizes[known.axis]) // rows)
+        self.is_sure = False
+        return Rows(0, 1) if len(sizes) and sizes[0] == rows else None
 
     def _from_counter(
         self,
@@ -136,9 +168,21 @@ class SliceNoise:
             if name in given and name != "shape":
                 x = tf.convert_to_tensor(given[name])
                 at = axis if name == of_rows else axis + x.shape.rank - shape.shape[0]
-                if at >= 0 and x.shape[at] != 1:
+                if at >= 0 and x.shape[at] in (None, tf.get_static_value(size)):  # and not one for all rows
                     whole[name] = tf.gather(x, of_slice, axis=at)
         return tf.gather(draw(**whole), first + tf.range(size), axis=axis)
+
+
+def draws_by(two: SliceNoise, three: SliceNoise) -> list[Draw]:
+    """The draws of a run op by op, told from runs with 2 and with 3 rows."""
+    draws = []
+    for (name, sizes), (other, more) in zip(two.drawn, three.drawn, strict=False):
+        if (name, len(sizes)) != (other, len(more)):
+            break
+        grown = [axis for axis in range(len(sizes)) if sizes[axis] != more[axis]]
+        in_rows = [axis for axis in grown if sizes[axis] * 3 == more[axis] * 2]
+        draws.append(Draw(name, len(sizes), in_rows[0] if in_rows else None))
+    return draws
 
 
 def _counter(blocks: tf.Tensor) -> tf.Tensor:

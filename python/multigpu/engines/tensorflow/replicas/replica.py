@@ -20,7 +20,7 @@ from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, 
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
-from multigpu.engines.tensorflow.replicas.noise import SliceNoise
+from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_by
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
@@ -52,6 +52,7 @@ class Replica:
         updates: the variables that the template assigns, and how they travel.
         types: the types in which each weight can travel, by its id.
         rows_of_tables: how the rows of each table's gradient add up, by its id.
+        draws: what is known of its draws if it runs op by op.
     """
 
     noted: Parts
@@ -81,6 +82,7 @@ class Replica:
         self._known: LayerCalls | None = None  # of the first slice
         self._outside: list[tf.Variable] = []  # variables that are not the template's
         self.rows_of_tables: dict[int, Rows] = {}
+        self.draws: list[Draw] = []
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -166,12 +168,11 @@ class Replica:
         self.noted = Parts(self._plan.parts, self._devices(position.replica))
         sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -NUM_SCALARS]
         slices = restore_composites(self._batch.tensors, list(components))
-        run = functools.partial(self._noted, sent=sent, position=position)
-        outputs, scope, calls = run(slices)
+        outputs, scope, calls = self._noted(slices, sent, position)
         if not self._alone:
             self._parts.statistics.note(calls)
         self.carried += scope.found
-        self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, run)
+        self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, sent)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
         self.layout = OutputLayout(outputs, self.global_batch.tensors, len(losses), count_rows(slices[:1]))
@@ -192,14 +193,30 @@ class Replica:
         self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
     ) -> tuple[Any, ReplicaScope, LayerCalls]:
         """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
+        noise, *made = self._run(slices, sent, position)
+        if not noise.is_sure:
+            self.draws[:] = draws_by(*(self._run_few(slices, sent, rows)[0] for rows in (2, 3)))
+            _, *made = self._run(slices, sent, position)
+        return made[0], made[1], made[2]
+
+    def _run_few(
+        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], rows: int
+    ) -> tuple[SliceNoise, Any, ReplicaScope, LayerCalls]:
+        """A run with so many of the rows, op by op."""
+        position = Position(*map(tf.constant, (rows, 0, 0, rows)))
+        return self._run([_first_rows(x, rows) for x in slices], sent, position)
+
+    def _run(
+        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
+    ) -> tuple[SliceNoise, Any, ReplicaScope, LayerCalls]:
         args, kwargs = self._batch.rebuild(slices)
-        scope = ReplicaScope(self._variables, sent, self.carried)
+        scope, noise = ReplicaScope(self._variables, sent, self.carried), SliceNoise(slices, position, self.draws)
         scope.calls = calls = LayerCalls(self._parts.template)
-        with self._around(scope, slices, position), calls.noted(self._parts.layers):
-            return self._parts.template(*args, **kwargs), scope, calls
+        with self._around(scope, noise, position), calls.noted(self._parts.layers):
+            return noise, self._parts.template(*args, **kwargs), scope, calls
 
     @contextlib.contextmanager
-    def _around(self, scope: ReplicaScope, slices: Sequence[tf.Tensor], position: Position) -> Iterator[None]:
+    def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position) -> Iterator[None]:
         """While it lasts, the template's code is run by a replica, with its variables."""
         statistics, tables = self._parts.statistics, self._parts.tables
         over = self.noted.over_slices if self._plan.groups else self._workers.over_replicas
@@ -207,9 +224,9 @@ class Replica:
         shared = statistics.seen_by_layers(counts, over, position.replica)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
         once = self._plan.groups or statistics.layers  # stages and sums over replicas know one forward pass
-        again = None if once else functools.partial(self._around, slices=slices, position=position)
-        one_graph, noise = as_one_graph(scope, again), SliceNoise(slices, position)
-        with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.drawn(), one_graph:
+        again = None if once else functools.partial(self._around, noise=noise, position=position)
+        one_graph = as_one_graph(scope, again)
+        with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.of_slice(), one_graph:
             yield
 
     def _left_over(
@@ -217,7 +234,7 @@ class Replica:
         calls: LayerCalls,
         scope: ReplicaScope,
         slices: Sequence[tf.Tensor],
-        run: Callable[[Sequence[tf.Tensor]], tuple[Any, ReplicaScope, LayerCalls]],
+        sent: Sequence[tf.Tensor],
     ) -> GlobalBatchCalls:
         """The losses and variables of which slices do not tell what they are for the global batch."""
         of_rows = depending_on(flatten_composites(slices))
@@ -232,7 +249,7 @@ class Replica:
         elif self._known:
             stand_alone_as(calls, self._known)
         elif losses or variables:
-            find_alone_by(calls, slices, lambda rows: run([_first_rows(x, rows) for x in slices])[-1])
+            find_alone_by(calls, slices, lambda rows: self._run_few(slices, sent, rows)[-1])
             self._known = calls
         return GlobalBatchCalls(calls, losses, variables, self.carried)
 

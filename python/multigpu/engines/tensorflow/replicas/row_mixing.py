@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
+from multigpu.private_api.layers import runs_code_of_keras
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # which do not read the values of rows
 FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
@@ -34,8 +35,8 @@ def check_rows_apart(
     """Refuses, by name, a layer that makes a number of all rows on which the outputs depend.
 
     Whole numbers and truth values are none as long as they are that: layers choose by them how to compute.
-    BatchNormalization may do it, and so may, while training, a layer that has a way of its own to train, such as
-    somebody's own normalization.
+    BatchNormalization may do it, and so may, while training, a layer of somebody's own that has a way of its own to
+    train, such as a normalization.
 
     Args:
         outputs: of the template, in a graph.
@@ -49,6 +50,7 @@ def check_rows_apart(
     for mix in _mixes(rows, outputs):
         layer = _layer_of(mix.op, calls)
         trains = training is not False and "training" in inspect.signature(layer.call).parameters
+        trains = trains and not runs_code_of_keras(layer)
         if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
             raise WholeBatchError(
