@@ -1,19 +1,65 @@
 # R data as Python arrays. A numeric array is viewed, not copied; Python slices and casts batches of it.
 as_arrays <- function(x) {
-  if (is.null(x) || inherits(x, "python.builtin.object")) {
+  if (is.null(x) || is_python_object(x)) {
     return(x)
+  }
+  if (is.list(x) && !is.object(x)) {
+    return(lapply(x, as_arrays))
+  }
+  if (is_sparse(x)) {
+    return(as_sparse_tensor(x))
   }
   if (is.data.frame(x)) {
     x <- data.matrix(as.data.frame(Map(as_numbers, x, names(x)), check.names = FALSE))
+  } else if (is_of_package_matrix(x)) {
+    x <- as.matrix(x)
   }
-  if (is.list(x)) {
-    return(lapply(x, as_arrays))
+  check_data(x)
+  if (inherits(x, "integer64")) {
+    return(as_int64(x))
   }
-  reticulate::r_to_py(as_r_array(x))
+  if (is.character(x)) tf$constant(as_r_array(x)) else reticulate::r_to_py(as_r_array(x))
+}
+
+# The same for one batch, in which a sparse matrix is small enough to be dense.
+as_batch <- function(x) {
+  if (is.list(x) && !is.object(x)) {
+    return(lapply(x, as_batch))
+  }
+  as_arrays(if (is_sparse(x)) as.matrix(x) else x)
+}
+
+# What a model takes: texts only where one of its inputs is for texts.
+as_inputs <- function(x, object, convert = as_arrays) {
+  if (is.null(x)) {
+    refuse("Expected `x` to be arrays, a dataset, or a function that returns the next batch. Received: NULL.")
+  }
+  if (has_texts(x) && isFALSE(takes_texts(object))) {
+    refuse(
+      "Expected numbers, which are what the inputs of this model are. Received: texts. Use `as.numeric(x)` if they ",
+      "are written numbers, a factor for classes, or a model that begins with `keras$Input(shape, dtype = \"string\")`."
+    )
+  }
+  convert(x)
+}
+
+# Classes in words are a factor, whose levels are the numbers that a loss takes.
+as_targets <- function(y, convert = as_arrays) {
+  if (has_texts(y)) {
+    refuse("Expected `y` to be numbers or a factor. Received: texts. Use `factor(y)`, whose levels count from 0.")
+  }
+  convert(y)
+}
+
+has_texts <- function(x) is.character(x) || is.list(x) && !is.object(x) && any(vapply(x, is.character, NA))
+
+# NULL of a model whose inputs are not known, such as a subclassed one.
+takes_texts <- function(object) {
+  inputs <- if (reticulate::py_has_attr(alive(object), "inputs")) object$inputs
+  if (length(inputs) > 0) "string" %in% vapply(inputs, function(input) keras$backend$standardize_dtype(input$dtype), "")
 }
 
 as_r_array <- function(x) {
-  refuse_missing(x)
   if (is.factor(x)) {
     x <- as.integer(x) - 1L # Keras counts classes from 0
   }
@@ -28,60 +74,42 @@ as_numbers <- function(x, name) {
       "levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs."
     )
   }
-  refuse_missing(x, name)
+  check_data(x, paste0("`", name, "`"))
+  if (inherits(x, "integer64")) {
+    return(as.vector(reticulate::py_to_r(as_int64(x)$astype("float64"))))
+  }
   if (is.factor(x)) as.integer(x) - 1L else x
 }
 
-# In whole numbers, labels and texts Python has no missing values: an `NA` would be a number like others.
-refuse_missing <- function(x, name = NULL) {
-  if (is.double(x) || !anyNA(x)) {
-    return(invisible())
-  }
-  at <- if (is.null(dim(x))) which(is.na(x))[[1]] else which(is.na(x), arr.ind = TRUE)[1, ]
-  column <- if (!is.null(name)) paste0("`", name, "`") else if (length(at) > 1) paste(at[-1], collapse = ", ")
-  refuse(
-    "Expected no missing values in whole numbers, factors and texts. Received: NA in row ", at[[1]],
-    if (!is.null(column)) paste0(", column ", column), ". Leave such rows out, or put a value in place of each NA."
-  )
+# The package bit64 keeps 64-bit integers in the bits of doubles.
+as_int64 <- function(x) {
+  reticulate::r_to_py(as_r_array(unclass(x)))$view("int64")
 }
 
-# `list(x, y)` or `list(x, y, weights)`
+# A function that returns the next batch; or `list(x, y)` or `list(x, y, weights)`, which may be named.
 as_validation_data <- function(data) {
-  if (is.null(data) || inherits(data, "python.builtin.object")) {
+  if (is_r_function(data)) {
+    return(as_generator(data))
+  }
+  if (is.null(data) || is_python_object(data)) {
     return(data)
   }
-  do.call(reticulate::tuple, as_arrays(unname(data)))
-}
-
-# `list("0" = 1, "1" = 50)`: weights by class; classes are counted from 0
-as_class_weight <- function(class_weight) {
-  if (is.null(class_weight) || inherits(class_weight, "python.builtin.object")) {
-    return(class_weight)
-  }
-  classes <- suppressWarnings(as.integer(names(class_weight)))
-  if (length(classes) == 0 || anyNA(classes)) {
+  names <- c("x", "y", "sample_weight")
+  if (!is.list(data) || is.object(data) || !length(data) %in% 2:3 || !all(names(data) %in% c("", names))) {
     refuse(
-      "Expected `class_weight` to be named by classes, counted from 0. Received: ",
-      paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`."
+      "Expected `validation_data` to be `list(x, y)` or `list(x, y, sample_weight)`. Received: ", list_shown(data),
+      ". Use `validation_data = list(x_validation, y_validation)`."
     )
   }
-  reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))
+  by_name <- setequal(names(data), names[seq_along(data)])
+  do.call(reticulate::tuple, as_arrays(unname(if (by_name) data[names[seq_along(data)]] else data)))
 }
 
-# A whole number as an integer. Anything else is not changed, and Python accepts or refuses it.
-as_integer <- function(x) {
-  is_whole <- is.numeric(x) && length(x) == 1 && is.finite(x) && x == trunc(x) && abs(x) <= .Machine$integer.max
-  if (is_whole) as.integer(x) else x
-}
-
-# Python would take a missing value for True.
-refuse_na <- function(...) {
-  flags <- list(...)
-  for (name in names(flags)) {
-    if (identical(flags[[name]], NA)) {
-      refuse("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.")
-    }
+list_shown <- function(data) {
+  if (!is.list(data) || is.object(data)) {
+    return(paste("an object of class", class(data)[[1]]))
   }
+  paste0("a list of length ", length(data), if (!is.null(names(data))) paste0(", named ", toString(names(data))))
 }
 
 `%||%` <- function(x, y) if (is.null(x)) y else x

@@ -1,16 +1,37 @@
 # Callbacks for Keras: a list of callback objects. A list of R functions becomes one object.
 as_callbacks <- function(callbacks) {
-  if (is.null(callbacks) || inherits(callbacks, "python.builtin.object")) {
-    return(list(callbacks)[!is.null(callbacks)])
+  if (is.null(callbacks)) {
+    return(list())
   }
-  if (is_hooks(callbacks)) {
-    return(list(as_callback(callbacks)))
+  if (is_hooks(callbacks) || is_callback(callbacks)) {
+    callbacks <- list(callbacks)
   }
-  lapply(unname(callbacks), function(callback) if (is_hooks(callback)) as_callback(callback) else callback)
+  if (!is.list(callbacks) || is.object(callbacks)) {
+    refuse_callback(callbacks)
+  }
+  lapply(unname(callbacks), function(callback) {
+    if (is_hooks(callback)) {
+      return(as_callback(callback))
+    }
+    if (is_callback(callback)) callback else refuse_callback(callback)
+  })
 }
 
 is_hooks <- function(callbacks) {
-  is.list(callbacks) && length(callbacks) > 0 && all(vapply(callbacks, is.function, NA))
+  is.list(callbacks) && length(callbacks) > 0 && all(vapply(callbacks, is_r_function, NA))
+}
+
+is_callback <- function(object) inherits(object, "keras.src.callbacks.callback.Callback")
+
+refuse_callback <- function(object) {
+  expected <- "Expected `callbacks` to be a list of callbacks of Keras, or of R functions named by hooks. Received: "
+  if (inherits(object, "python.builtin.type")) {
+    refuse(expected, "the class ", object$`__name__`, ". Call it: `", object$`__name__`, "()`.")
+  }
+  refuse(
+    expected, "an object of class ", class(object)[[1]], ". Use `callbacks = list(keras$callbacks$TerminateOnNaN())` or ",
+    "`callbacks = list(on_epoch_end = function(epoch, logs) print(logs))`."
+  )
 }
 
 callback_hooks <- c(

@@ -52,7 +52,10 @@ delayed_import <- function(name) {
     environment = "r-multigpu",
     priority = 5,
     on_load = join_workers,
-    on_error = function(e) refuse(requirement_message(name, failure_reason(conditionMessage(e))))
+    on_error = function(e) {
+      r_start() # says what is missing
+      refuse(requirement_message(name, failure_reason(conditionMessage(e))))
+    }
   )
 }
 
@@ -66,21 +69,38 @@ core_before_start <- function(name, ...) {
   if (!is.null(loaded$core)) {
     return(core()[[name]](...))
   }
-  check_python(found_versions())
-  reticulate::import_from_path("multigpu.r.start", python_folder())$ask(name, ...)
+  r_start()$ask(name, ...)
   core()
 }
 
-# The Python module of this package that R calls, once everything that it needs is installed.
+# The Python module of this package that R calls.
 core <- function() {
   check_process()
   if (is.null(loaded$core)) {
-    check_python(found_versions())
-    reticulate::import_from_path("multigpu.r.start", python_folder())$keep_temporary_files_in(tempdir())
+    r_start()$keep_temporary_files_in(tempdir())
     loaded$core <- clean_errors(reticulate::import_from_path("multigpu.r.interface", python_folder()))
   }
   loaded$core
 }
+
+# The module that imports neither Keras nor TensorFlow, once everything that they need is installed.
+r_start <- function() {
+  check_python(found_versions())
+  module <- reticulate::import_from_path("multigpu.r.start", python_folder())
+  check_backend(module$backend())
+  module
+}
+
+check_backend <- function(backend) {
+  if (!backend %in% engines) {
+    refuse(
+      "Expected Keras to run on ", paste(engines, collapse = " or "), ". Received: the backend \"", backend, "\". ",
+      "Call `Sys.setenv(KERAS_BACKEND = \"tensorflow\")` or `keras3::use_backend(\"tensorflow\")` first, in a new session."
+    )
+  }
+}
+
+engines <- "tensorflow"
 
 python_folder <- function(folder = system.file("python", package = "multigpu")) {
   if (dir.exists(folder)) {

@@ -135,7 +135,9 @@ report_of <- function(estimate) {
 #' @export
 measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose = 1L) {
   as_table(with_clean_errors(
-    core()$measure(parallel, as_arrays(x), as_arrays(y), as_integer(batch_size), as_integer(steps), as_integer(verbose))
+    core()$measure(
+      parallel, as_inputs(x, parallel), as_targets(y), as_integer(batch_size), as_integer(steps), as_integer(verbose)
+    )
   ))
 }
 

@@ -3,8 +3,9 @@
 #' The methods of Keras models for R data and R functions. They work on parallel models and on all other Keras models.
 #'
 #' @param object A Keras model, parallel or not.
-#' @param x Inputs: an array whose first dimension is rows, a list of arrays for several inputs, a data frame, a Python
-#'   dataset, or an R function without arguments that returns the next batch, as in [fit_generator()].
+#' @param x Inputs: an array whose first dimension is rows, a list of arrays for several inputs, a data frame, a sparse
+#'   matrix of the package Matrix, a Python dataset, or an R function without arguments that returns the next batch, as
+#'   in [fit_generator()]. See the section on data.
 #' @param y Targets, in the same forms. The levels of a factor become class numbers, counted from 0.
 #' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
 #' @param epochs Number of passes over the data.
@@ -18,7 +19,8 @@
 #' @param validation_data `list(x, y)` or `list(x, y, weights)` for validation after each epoch, or a function as for
 #'   `x`.
 #' @param shuffle Whether to shuffle the rows before each epoch; `"batch"` shuffles within batches.
-#' @param class_weight Weights of the classes, a list or a vector named by class: `c("0" = 1, "1" = 50)`.
+#' @param class_weight Weights of the classes, a list or a vector named by class, `c("0" = 1, "1" = 50)`, or by the
+#'   levels of the factor `y`, `c(no = 1, yes = 50)`.
 #' @param sample_weight Weights of the rows.
 #' @param initial_epoch Number of epochs that were trained before, to resume a training.
 #' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
@@ -33,6 +35,11 @@
 #' (with `logs` only), `on_epoch_begin`, `on_epoch_end`, `on_train_batch_begin`, `on_train_batch_end`, and the same with
 #' `test` and `predict`, which have no epochs. A function may take fewer arguments. In each hook, the template has the
 #' weights trained so far.
+#'
+#' @section Data:
+#' Columns of a data frame are numbers or factors, and 64-bit integers of the package bit64 are numbers. Batches of a
+#' sparse matrix are made dense for models whose inputs are not sparse. A matrix of texts is for models with inputs for
+#' texts. An `NA`, dates and times raise an error that names the column; a `NaN` is passed on.
 #'
 #' @section Memory:
 #' Python reads large R arrays in place, without copying them: each batch is sliced and cast when it is needed. The
@@ -83,24 +90,23 @@ fit_model <- function(object,
                       ...) {
   if (missing(epochs)) tell_default("`epochs` is 10 unless it is given; in keras3 it is 1.")
   if (!missing(initial_epoch)) tell_default("`initial_epoch` counts from 0; in keras3 it counts from 1.")
+  counts <- c(
+    as_counts(batch_size = batch_size, steps_per_epoch = steps_per_epoch, validation_steps = validation_steps),
+    as_counts(epochs = epochs, initial_epoch = initial_epoch, least = 0)
+  )
   history <- with_clean_errors(call_python(
-    core()$fit, list(...),
+    core()$fit, c(counts, list(...)),
     model = object,
-    x = as_source(x, as_arrays),
-    y = as_arrays(y),
-    batch_size = as_integer(batch_size),
-    epochs = as_integer(epochs),
-    verbose = as_integer(verbose),
-    callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, epochs)),
-    validation_split = validation_split,
-    validation_data = as_source(validation_data, as_validation_data),
-    shuffle = shuffle,
-    class_weight = as_class_weight(class_weight),
+    x = as_source(x, object),
+    y = as_targets(y),
+    verbose = as_choice(verbose, "verbose", verbosities),
+    callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, counts$epochs)),
+    validation_split = as_fraction(validation_split),
+    validation_data = as_validation_data(validation_data),
+    shuffle = as_choice(shuffle, "shuffle", list("batch")),
+    class_weight = as_class_weight(class_weight, y),
     sample_weight = as_arrays(sample_weight),
-    initial_epoch = as_integer(initial_epoch),
-    steps_per_epoch = as_integer(steps_per_epoch),
-    validation_steps = as_integer(validation_steps),
-    validation_freq = as_integer(validation_freq)
+    validation_freq = as_frequency(validation_freq)
   ))
   invisible(as_history(history, validation_freq))
 }
@@ -127,14 +133,12 @@ evaluate_model <- function(object,
                            callbacks = NULL,
                            ...) {
   with_clean_errors(call_python(
-    core()$evaluate, list(...),
+    core()$evaluate, c(as_counts(batch_size = batch_size, steps = steps), list(...)),
     model = object,
-    x = as_source(x, as_arrays),
-    y = as_arrays(y),
-    batch_size = as_integer(batch_size),
-    verbose = as_integer(verbose),
+    x = as_source(x, object),
+    y = as_targets(y),
+    verbose = as_choice(verbose, "verbose", verbosities),
     sample_weight = as_arrays(sample_weight),
-    steps = as_integer(steps),
     callbacks = as_callbacks(callbacks),
     return_dict = TRUE
   ))
@@ -158,12 +162,10 @@ predict_model <- function(object,
                           callbacks = NULL,
                           ...) {
   with_clean_errors(call_python(
-    core()$predict, list(...),
+    core()$predict, c(as_counts(batch_size = batch_size, steps = steps), list(...)),
     model = object,
-    x = as_source(x, as_arrays),
-    batch_size = as_integer(batch_size),
-    verbose = as_integer(verbose),
-    steps = as_integer(steps),
+    x = as_source(x, object),
+    verbose = as_choice(verbose, "verbose", verbosities),
     callbacks = as_callbacks(callbacks)
   ))
 }
@@ -175,12 +177,15 @@ predict_model <- function(object,
 predict.multigpu.model.parallel_model.ParallelModel <- predict_model
 
 # An R function is a generator: Python calls it for the next batch. Everything else is data.
-as_source <- function(x, as_data) {
-  if (is.function(x)) reticulate::r_to_py(function() for_python(as_batch(x())), convert = TRUE) else as_data(x)
-}
+as_source <- function(x, object) if (is_r_function(x)) as_generator(x) else as_inputs(x, object)
 
-as_batch <- function(batch) {
-  if (is.list(batch)) unname(as_arrays(batch)) else batch
+as_generator <- function(next_batch) {
+  reticulate::r_to_py(function() {
+    for_python({
+      batch <- next_batch()
+      if (is.list(batch)) unname(as_batch(batch)) else batch
+    })
+  }, convert = TRUE)
 }
 
 # A Python function, with more arguments than this package names.
@@ -194,6 +199,8 @@ tell_default <- function(text) {
     rlang::inform(paste("A parallel model is trained by multigpu:", text), .frequency = "once", .frequency_id = text)
   }
 }
+
+verbosities <- list(0L, 1L, 2L, "auto")
 
 default_verbose <- function() {
   if (isTRUE(getOption("knitr.in.progress")) || in_rstudio_job()) {

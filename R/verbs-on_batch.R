@@ -18,8 +18,8 @@
 #' @export
 train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$train_on_batch(
-    as_arrays(x), as_arrays(y),
-    class_weight = as_class_weight(class_weight),
+    as_inputs(x, object, as_batch), as_targets(y, as_batch),
+    class_weight = as_class_weight(class_weight, y),
     sample_weight = as_arrays(sample_weight)
   ))
 }
@@ -27,13 +27,16 @@ train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NU
 #' @rdname train_on_batch
 #' @export
 test_on_batch <- function(object, x, y, sample_weight = NULL) {
-  with_clean_errors(alive(object)$test_on_batch(as_arrays(x), as_arrays(y), sample_weight = as_arrays(sample_weight)))
+  with_clean_errors(alive(object)$test_on_batch(
+    as_inputs(x, object, as_batch), as_targets(y, as_batch),
+    sample_weight = as_arrays(sample_weight)
+  ))
 }
 
 #' @rdname train_on_batch
 #' @export
 predict_on_batch <- function(object, x) {
-  with_clean_errors(alive(object)$predict_on_batch(as_arrays(x)))
+  with_clean_errors(alive(object)$predict_on_batch(as_inputs(x, object, as_batch)))
 }
 
 #' @rdname train_on_batch

@@ -60,3 +60,20 @@ test_that("an error in a callback ends training with its message", {
 test_that("an unknown hook is an error", {
   expect_snapshot(writeLines(error_text(as_callbacks(list(on_epoch = function(epoch, logs) NULL)))))
 })
+
+test_that("what is no callback is an error in R's words", {
+  data <- small_data()
+  trained <- function(callbacks) error_text(fit(shared_parallel_model(), data$x, data$y, callbacks = callbacks))
+  expect_snapshot({
+    writeLines(trained("early stopping"))
+    writeLines(trained(list(3)))
+    writeLines(trained(keras$callbacks$TerminateOnNaN))
+    writeLines(trained(list(keras$callbacks$TerminateOnNaN)))
+    writeLines(trained(function(epoch, logs) NULL))
+  })
+})
+
+test_that("one callback of Keras needs no list", {
+  fit(shared_parallel_model(), small_data()$x, small_data()$y, epochs = 1, callbacks = keras$callbacks$TerminateOnNaN())
+  expect_identical(as_callbacks(NULL), list())
+})

@@ -58,6 +58,13 @@ sessions <- list(
       "tryCatch(simulate_gpus(2), error = function(e) cat('too late:', conditionMessage(e), '\\n'))"
     ),
     env = "CUDA_VISIBLE_DEVICES=-1"
+  ),
+  another_backend = list(
+    lines = c(
+      "library(multigpu)", "for (start in list(simulate_gpus, keras_model_sequential, function(n) keras$Input(n))) {",
+      "  tryCatch(start(2), error = function(e) cat(conditionMessage(e), '\\n'))", "}"
+    ),
+    env = "KERAS_BACKEND=torch"
   )
 )
 
@@ -105,4 +112,11 @@ test_that("without a GPU, the table is empty and a message says why", {
   printed <- printed_by("nothing_simulated")
   expect_true(any(startsWith(printed, "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs.")))
   expect_true("[1] 0" %in% printed)
+})
+
+test_that("another backend than those that the package works with is refused by name, by whatever comes first", {
+  printed <- printed_by("another_backend")
+  expect_length(grep("^Expected Keras to run on", printed), 3)
+  expect_length(grep("Received: the backend \"torch\"", printed, fixed = TRUE), 3)
+  expect_length(grep("keras3::use_backend", printed, fixed = TRUE), 3)
 })

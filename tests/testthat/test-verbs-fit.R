@@ -29,17 +29,6 @@ test_that("vectors, factors, data frames and integers are data", {
   expect_identical(by_factor, evaluate(parallel, data$x, data.frame(class = classes)))
 })
 
-test_that("missing values that would become numbers, and texts in a data frame, are errors", {
-  expect_identical(as_r_array(c(1, NA)), array(c(1, NA), 2L)) # a double has a NaN
-  expect_snapshot({
-    writeLines(error_text(as_arrays(c(1L, NA))))
-    writeLines(error_text(as_arrays(matrix(c(TRUE, FALSE, NA, TRUE), 2))))
-    writeLines(error_text(as_arrays(factor(c("a", NA)))))
-    writeLines(error_text(as_arrays(data.frame(a = c(1, NA), age = c(3L, NA)))))
-    writeLines(error_text(as_arrays(data.frame(kind = c("a", "b")))))
-  })
-})
-
 test_that("sample weights and class weights are used", {
   data <- small_data(40)
   classes <- rep(0:1, 20)
@@ -106,7 +95,6 @@ quick_test_that("an error from Python has its message, without a traceback", {
   expect_snapshot({
     writeLines(error_text(fit(uncompiled, data$x, data$y)))
     writeLines(error_text(fit(shared_parallel_model(), data$x, data$y[1:3])))
-    writeLines(error_text(fit(shared_parallel_model(), data$x, data$y, class_weight = c(1, 2))))
   })
 })
 
@@ -119,18 +107,4 @@ test_that("options of the R interface of Keras 2 are read", {
   expect_match(printed(fit(model, data$x, data$y, epochs = 1)), "[12]/[12] - ")
   expect_match(printed(fit_generator(model, function() list(data$x, data$y), 1)), "[12]/[12] - ")
   expect_identical(printed(fit(model, data$x, data$y, epochs = 1, verbose = 0)), "")
-})
-
-test_that("class weights are a list or a vector", {
-  data <- small_data()
-  labels <- as.integer(data$y > 0)
-  train <- function(class_weight) {
-    keras$utils$set_random_seed(0L)
-    weights <- compile(small_model(), "sgd", "mse")
-    fit(weights, data$x, labels, epochs = 1, class_weight = class_weight, shuffle = FALSE)
-    weights_of(weights)
-  }
-  by_vector <- train(c("0" = 1, "1" = 5))
-  expect_identical(by_vector, train(list("0" = 1, "1" = 5)))
-  expect_false(identical(by_vector, train(NULL)))
 })

@@ -4,6 +4,8 @@ Beside keras3, TensorFlow starts as soon as that import has ended: keras3 waits 
 """
 
 import importlib
+import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -32,3 +34,12 @@ def keep_temporary_files_in(folder: str) -> None:
     """
     if "rpy2" not in sys.modules and Path(folder).parent == Path(tempfile.gettempdir()):
         tempfile.tempdir = folder
+
+
+def backend() -> str:
+    """The backend that Keras has or will have: its import fails where that is not installed."""
+    if "keras" in sys.modules:
+        return sys.modules["keras"].config.backend()
+    settings = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "keras.json"
+    chosen = json.loads(settings.read_text()).get("backend") if settings.is_file() else None
+    return os.environ.get("KERAS_BACKEND") or chosen or "tensorflow"

@@ -1,0 +1,66 @@
+# Arguments of verbs that Python would refuse in its own words, or take for something else.
+
+# Whole numbers by their names, as integers; NULL stays NULL.
+as_counts <- function(..., least = 1) {
+  counts <- list(...)
+  for (name in names(counts)) {
+    if (!is.null(counts[[name]]) && !is_count(counts[[name]], least)) {
+      refuse_argument(name, counts[[name]], paste("a whole number of", least, "or more"), paste(name, "= 10"))
+    }
+  }
+  lapply(counts, as_integer)
+}
+
+is_count <- function(x, least) is.integer(as_integer(x)) && as_integer(x) >= least
+
+# A whole number as an integer. Anything else is not changed.
+as_integer <- function(x) {
+  is_whole <- is.numeric(x) && length(x) == 1 && is.finite(x) && x == trunc(x) && abs(x) <= .Machine$integer.max
+  if (is_whole) as.integer(x) else x
+}
+
+# After how many epochs there is a validation, or after which.
+as_frequency <- function(epochs) {
+  if (length(epochs) == 1 && !is.list(epochs)) {
+    return(as_counts(validation_freq = epochs)$validation_freq)
+  }
+  lapply(as.list(epochs), function(epoch) as_counts(validation_freq = epoch)$validation_freq)
+}
+
+as_fraction <- function(validation_split) {
+  is_fraction <- is.numeric(validation_split) && length(validation_split) == 1 && !is.na(validation_split)
+  if (!is_fraction || validation_split < 0 || validation_split >= 1) {
+    refuse_argument("validation_split", validation_split, "a number from 0 to below 1", "validation_split = 0.2")
+  }
+  validation_split
+}
+
+# TRUE, FALSE, or one of other values that Keras has for an argument.
+as_choice <- function(value, name, others) {
+  value <- as_integer(value)
+  if (length(value) != 1 || is.na(value) || !is.logical(value) && !value %in% others) {
+    choices <- c("TRUE", "FALSE", vapply(others, function(other) deparse(other, control = NULL), ""))
+    refuse_argument(name, value, paste("one of", toString(choices)), paste(name, "=", choices[[length(choices)]]))
+  }
+  value
+}
+
+# Python would take a missing value for True.
+refuse_na <- function(...) {
+  flags <- list(...)
+  for (name in names(flags)) {
+    if (identical(flags[[name]], NA)) {
+      refuse("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.")
+    }
+  }
+}
+
+refuse_argument <- function(name, value, what, use) {
+  refuse("Expected `", name, "` to be ", what, ". Received: ", name, " = ", shown(value), ". Use `", use, "`.")
+}
+
+# A value in few words: as it is in code where that is short, otherwise its class.
+shown <- function(value) {
+  code <- if (is.null(value) || is.atomic(value)) deparse(value) else ""
+  if (length(code) == 1 && nzchar(code) && nchar(code) <= 60) code else paste("an object of class", class(value)[[1]])
+}

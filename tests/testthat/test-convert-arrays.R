@@ -1,0 +1,73 @@
+# The bits of 64-bit integers, as the package bit64 keeps them: the smallest double above zero is 1.
+integer64 <- function(...) structure(c(...) * 2^-1074, class = "integer64")
+na_integer64 <- structure(-0, class = "integer64")
+
+test_that("64-bit integers are those numbers, not their bits", {
+  large <- integer64(0, 1, 2^31, 2^53 - 1)
+  array <- as_arrays(large)
+  expect_identical(reticulate::py_to_r(array$dtype$name), "int64")
+  expect_identical(as.numeric(reticulate::py_to_r(array)), c(0, 1, 2^31, 2^53 - 1))
+  table <- data.frame(a = 1:2)
+  table$b <- integer64(3, 4)
+  expect_identical(reticulate::py_to_r(as_arrays(table)), cbind(1:2, c(3, 4)))
+  expect_match(error_text(as_arrays(structure(c(0, -0), class = "integer64"))), "NA in row 2")
+  table$b[2] <- na_integer64
+  expect_match(error_text(as_arrays(table)), "NA in row 2, column `b`", fixed = TRUE)
+})
+
+test_that("labels of 64 bits train as those of 32", {
+  data <- small_data()
+  evaluated <- function(y) evaluate(shared_parallel_model(), data$x, y)$loss
+  expect_identical(evaluated(integer64(rep(0:1, 25))), evaluated(rep(0:1, 25)))
+})
+
+test_that("a matrix of texts trains a model for texts as TensorFlow's own strings do, on several devices", {
+  letters <- matrix(rep(c("a", "b", "c", "b"), 10), 20)
+  y <- seq(-1, 1, length.out = 20)
+  model <- function() {
+    keras$utils$set_random_seed(0L)
+    words <- keras$Input(list(2L), dtype = "string")
+    hot <- keras$layers$StringLookup(vocabulary = list("a", "b", "c"), output_mode = "multi_hot")(words)
+    keras_model(words, keras$layers$Dense(1L)(hot))
+  }
+  plain <- compile(model(), "sgd", "mse")
+  parallel <- compile(multi_gpu_model(model(), 2), "sgd", "mse")
+  fit(plain, tf$constant(letters), y, epochs = 2, batch_size = 8, shuffle = FALSE)
+  fit(parallel, letters, y, epochs = 1, batch_size = 8, shuffle = FALSE)
+  batches <- lapply(list(1:8, 9:16, 17:20), function(rows) list(letters[rows, ], y[rows]))
+  fit(parallel, function() {
+    batch <- batches[[1]]
+    batches <<- batches[-1]
+    batch
+  }, steps_per_epoch = 3, epochs = 1)
+  expect_equal(weights_of(parallel), weights_of(plain), tolerance = 1e-6) # float32
+  expect_equal(predict(parallel, letters), predict(plain, tf$constant(letters)), tolerance = 1e-6)
+  expect_equal(predict_on_batch(parallel, letters), predict(parallel, letters), tolerance = 1e-6)
+})
+
+test_that("texts for a model of numbers, and as targets, are errors of R", {
+  parallel <- shared_parallel_model()
+  texts <- matrix("1", 50, 4)
+  expect_snapshot({
+    writeLines(error_text(fit(parallel, texts, small_data()$y)))
+    writeLines(error_text(fit(parallel, small_data()$x, rep("a", 50))))
+  })
+  said <- "^Expected numbers, which are what the inputs of this model are"
+  for (verb in list(predict, predict_on_batch, evaluate)) expect_match(error_text(verb(parallel, texts)), said)
+  for (verb in list(train_on_batch, test_on_batch)) expect_match(error_text(verb(parallel, texts, 1)), said)
+})
+
+test_that("validation data are a list of two or three, which may be named", {
+  data <- small_data()
+  parallel <- shared_parallel_model()
+  as_r <- function(data) reticulate::py_to_r(as_validation_data(data))
+  expect_identical(as_r(list(y = 1, x = 2)), as_r(list(2, 1)))
+  expect_identical(as_r(list(sample_weight = 3, x = 1, y = 2)), as_r(list(1, 2, 3)))
+  expect_snapshot({
+    writeLines(error_text(fit(parallel, data$x, data$y, validation_data = data$x)))
+    writeLines(error_text(fit(parallel, data$x, data$y, validation_data = list(data$x))))
+    writeLines(error_text(fit(parallel, data$x, data$y, validation_data = as.data.frame(data))))
+    writeLines(error_text(fit(parallel, data$x, data$y, validation_data = list(a = data$x, b = data$y))))
+    writeLines(error_text(fit(parallel, data$x, data$y, validation_data = y ~ x)))
+  })
+})
