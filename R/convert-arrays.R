@@ -31,6 +31,7 @@ as_batch <- function(x) {
 
 # What a model takes: texts only where one of its inputs is for texts.
 as_inputs <- function(x, object, convert = as_arrays) {
+  alive(object)
   if (is.null(x)) {
     refuse("Expected `x` to be arrays, a dataset, or a function that returns the next batch. Received: NULL.")
   }
@@ -55,7 +56,7 @@ has_texts <- function(x) is.character(x) || is.list(x) && !is.object(x) && any(v
 
 # NULL of a model whose inputs are not known, such as a subclassed one.
 takes_texts <- function(object) {
-  inputs <- if (reticulate::py_has_attr(alive(object), "inputs")) object$inputs
+  inputs <- if (reticulate::py_has_attr(object, "inputs")) object$inputs
   if (length(inputs) > 0) "string" %in% vapply(inputs, function(input) keras$backend$standardize_dtype(input$dtype), "")
 }
 

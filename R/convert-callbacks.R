@@ -29,8 +29,8 @@ refuse_callback <- function(object) {
     refuse(expected, "the class ", object$`__name__`, ". Call it: `", object$`__name__`, "()`.")
   }
   refuse(
-    expected, "an object of class ", class(object)[[1]], ". Use `callbacks = list(keras$callbacks$TerminateOnNaN())` or ",
-    "`callbacks = list(on_epoch_end = function(epoch, logs) print(logs))`."
+    expected, "an object of class ", class(object)[[1]], ". Use `callbacks = list(keras$callbacks$TerminateOnNaN())` ",
+    "or `callbacks = list(on_epoch_end = function(epoch, logs) print(logs))`."
   )
 }
 

@@ -95,7 +95,8 @@ check_backend <- function(backend) {
   if (!backend %in% engines) {
     refuse(
       "Expected Keras to run on ", paste(engines, collapse = " or "), ". Received: the backend \"", backend, "\". ",
-      "Call `Sys.setenv(KERAS_BACKEND = \"tensorflow\")` or `keras3::use_backend(\"tensorflow\")` first, in a new session."
+      "Call `Sys.setenv(KERAS_BACKEND = \"tensorflow\")` or `keras3::use_backend(\"tensorflow\")` first, in a new ",
+      "session."
     )
   }
 }

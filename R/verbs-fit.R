@@ -14,7 +14,8 @@
 #'   with `options(keras.fit_verbose = 2)`.
 #' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
 #' @param view_metrics Whether to plot metrics in RStudio's Viewer during training. `"auto"` does so in RStudio if the
-#'   package tfruns is installed. The default can be set with `options(keras.view_metrics = FALSE)`.
+#'   package tfruns is installed. The default can be set with `options(keras.view_metrics = FALSE)`. In a
+#'   `tfruns::training_run()`, metrics are recorded in any case.
 #' @param validation_split Fraction of the rows to use for validation instead of training, taken from the end.
 #' @param validation_data `list(x, y)` or `list(x, y, weights)` for validation after each epoch, or a function as for
 #'   `x`.
@@ -100,7 +101,7 @@ fit_model <- function(object,
     x = as_source(x, object),
     y = as_targets(y),
     verbose = as_choice(verbose, "verbose", verbosities),
-    callbacks = c(as_callbacks(callbacks), metrics_viewer(view_metrics, counts$epochs)),
+    callbacks = c(as_callbacks(callbacks), metrics_recorder(view_metrics, counts$epochs, object)),
     validation_split = as_fraction(validation_split),
     validation_data = as_validation_data(validation_data),
     shuffle = as_choice(shuffle, "shuffle", list("batch")),
@@ -132,7 +133,7 @@ evaluate_model <- function(object,
                            steps = NULL,
                            callbacks = NULL,
                            ...) {
-  with_clean_errors(call_python(
+  numbers <- with_clean_errors(call_python(
     core()$evaluate, c(as_counts(batch_size = batch_size, steps = steps), list(...)),
     model = object,
     x = as_source(x, object),
@@ -142,6 +143,8 @@ evaluate_model <- function(object,
     callbacks = as_callbacks(callbacks),
     return_dict = TRUE
   ))
+  record_evaluation(numbers)
+  numbers
 }
 
 #' @rdname fit
