@@ -143,7 +143,7 @@ def needed_by_users():
     assert set(extras) - {*FOR_USERS} == {"bench", "dev", "docs", "release"}  # of developers
     r = f"{DESCRIPTION['Imports']}, {DESCRIPTION['Suggests']}".split(", ")
     to_develop = {"knitr", "rmarkdown", "testthat"}  # vignette and tests
-    parts_of_r = {"graphics", "stats", "utils"}
+    parts_of_r = {"graphics", "methods", "stats", "utils"}
     names = {re.split("[ >]", each)[0] for each in [*python, *r]}
     return names - to_develop - parts_of_r
 
