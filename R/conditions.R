@@ -166,5 +166,6 @@ r_words <- rbind(
   r_word("(?<=[ (])\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
   r_word("\\blen\\(", "length("),
   r_word("`pip install '(\\S+)' '(\\S+)'`", "`reticulate::py_install(c(\"\\1\", \"\\2\"))`"),
+  r_word("`pip install '(\\S+)'`", "`reticulate::py_install(\"\\1\")`"),
   r_word("\\{'?(\\w+)'?: (\\w+)\\}", "list(\\1 = \\2)")
 )

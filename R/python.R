@@ -87,11 +87,11 @@ core <- function() {
 r_start <- function() {
   check_python(found_versions())
   module <- reticulate::import_from_path("multigpu.r.start", python_folder())
-  check_backend(module$backend())
+  check_backend(module$backend(), module$ENGINES)
   module
 }
 
-check_backend <- function(backend) {
+check_backend <- function(backend, engines) {
   if (!backend %in% engines) {
     refuse(
       "Expected Keras to run on ", paste(engines, collapse = " or "), ". Received: the backend \"", backend, "\". ",
@@ -100,8 +100,6 @@ check_backend <- function(backend) {
     )
   }
 }
-
-engines <- "tensorflow"
 
 python_folder <- function(folder = system.file("python", package = "multigpu")) {
   if (dir.exists(folder)) {

@@ -103,9 +103,9 @@ test_that("a file that is asked for by name is written without advice", {
 
 test_that("a Keras that lacks what the package uses is refused by every function, with what is missing", {
   printed <- printed_by("nothing_simulated")
-  expect_length(grep("^Expected a Keras and a TensorFlow with the private names that multigpu", printed), 2)
+  expect_length(grep("^Expected a Keras with the private names that multigpu", printed), 2)
   expect_match(printed, "lack", all = FALSE)
-  expect_match(printed, "Run `reticulate::py_install(c(\"keras==", fixed = TRUE, all = FALSE)
+  expect_match(printed, "Run `reticulate::py_install(\"keras==", fixed = TRUE, all = FALSE)
 })
 
 test_that("without a GPU, the table is empty and a message says why", {

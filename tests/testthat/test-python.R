@@ -6,7 +6,7 @@ test_that("a symbolic link that became a file is reported", {
   link <- tempfile()
   writeLines("../python", link)
   expect_snapshot(writeLines(error_text(python_folder(link))))
-  expect_true(file.exists(file.path(python_folder(), "multigpu", "replicate.py")))
+  expect_true(file.exists(file.path(python_folder(), "multigpu", "version.py")))
 })
 
 # All calls in an expression, and in those that it holds.

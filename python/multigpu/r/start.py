@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from multigpu.engines import ENGINES as ENGINES
+
 _asked: list[tuple[str, tuple]] = []
 
 
