@@ -1,9 +1,9 @@
 #' Simulate GPUs
 #'
 #' Splits the only GPU of this machine, or its CPU if there is no GPU, into `n` logical devices, which `gpus = n` then
-#' uses. On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. Results are
-#' the same as on real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine with `n`
-#' GPUs or more it does nothing.
+#' uses. On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The code
+#' that runs is the same as on GPUs; the speed is not. Call it once, before anything else uses TensorFlow. On a machine
+#' with `n` GPUs or more it does nothing.
 #'
 #' @param n Number of devices, from 1 to 1024.
 #' @param memory_limit Memory of each device in MB, if a GPU is split. The CPU has no limit.

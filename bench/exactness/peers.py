@@ -84,7 +84,7 @@ def table(rows: list[dict]) -> str:
     said = [
         f"- {row['way']}, {case}: {off}" for row in rows for case, off in row["off"].items() if isinstance(off, str)
     ]
-    note = "The largest difference of a weight from training on one device ÷ the way that weights went in the training."
+    note = "The largest difference of a weight from one device, in percent of how far the weights moved in training."
     return "\n\n".join([markdown_table(["", *(row["way"] for row in rows)], lines), note, "\n".join(said)]).strip()
 
 

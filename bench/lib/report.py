@@ -52,10 +52,13 @@ BENCHMARKS = {  # folder and name → title, in the order of the page
 }
 NAMES = {path.split("/")[1]: path for path in BENCHMARKS}
 NOTES = """\
-Devices are logical CPU devices of one machine, with one thread per op, so a ratio of 1 means that spreading the work
-costs nothing; speed-up shows on devices that work at the same time. CPU seconds are those of the process, medians over
-rounds in which the strategies take turns. MirroredStrategy and the Keras 2 algorithm have the same devices and data;
-[keras2_algorithm.py](../lib/keras2_algorithm.py) reads the shared variables one by one and packs nothing.
+Devices are logical CPU devices of one machine, with one thread for each op. A ratio of 1 means that the distribution
+costs nothing. A speed-up shows only on devices that work at the same time. CPU seconds are those of the process:
+medians over rounds in which the strategies take turns. MirroredStrategy and the Keras 2 algorithm train on the same
+devices and data. [keras2_algorithm.py](../lib/keras2_algorithm.py) reads the shared variables one by one and packs nothing.
+"""
+NO_GPUS = """\
+Nothing has run on real GPUs yet: all figures are of CPU devices. `make gpu-check` measures on GPUs, if you have some.
 """
 
 
@@ -110,7 +113,7 @@ def page(measured: dict, failures: list[str]) -> list[str]:
     parts = [
         "# Results\n",
         NOTES,
-        f"GPUs: {gpus}.\n" if gpus else "No GPU was at hand: all figures are of CPU devices.\n",
+        f"GPUs: {gpus}.\n" if gpus else NO_GPUS,
     ]
     parts += [f"**{failure}**\n" for failure in failures]
     parts += ["## Targets\n", targets.table(rows), ""]

@@ -35,8 +35,8 @@ NOTE = """
 
 A program is for one device, one size of slice, and one pass, forward or backward. So a device has two for each size
 that it meets, however many epochs there are. A plain model on one device has one for each size of a batch. A program is
-compiled at the first step that needs it. Here XLA compiles for CPUs; how long it takes for a GPU is not known.
-`make null-gpu-check` counts the programs for GPUs: they are as many.
+compiled at the first step that needs it. These figures are of XLA for CPUs. We have not
+measured how long XLA compiles for a GPU. `make null-gpu-check` counts the programs for GPUs: the number is the same.
 """
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json
 import os
 import re
@@ -249,6 +250,12 @@ def test_every_public_name_is_on_a_page_and_every_name_on_a_page_is_public():
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", EVERYTHING)] == []
     used = set(re.findall(r"\bmultigpu\.(\w+)\(", EVERYTHING))
     assert used <= set(multigpu.__all__)
+
+
+def test_the_table_of_arguments_is_the_signature():
+    rows = re.findall(r"^\| `(\w+)` \|(?: `(\w+)`)? \| ", TEXTS["usage.md"], flags=re.MULTILINE)
+    parameters = inspect.signature(multigpu.multi_gpu_model).parameters.values()
+    assert rows == [(each.name, "" if each.default is each.empty else repr(each.default)) for each in parameters]
 
 
 def test_environment_variables_are_those_of_the_code():

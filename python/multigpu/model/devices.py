@@ -28,11 +28,11 @@ def available_gpus() -> list[str]:
 
 
 def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
-    """Splits this machine's one GPU, or else its CPU, into `n` logical devices, so that `gpus=n` means those.
+    """Split this machine's one GPU, or its CPU if there is no GPU, into `n` logical devices, which `gpus=n` then uses.
 
-    On a machine without a GPU, they answer to the names of GPUs as well: `"GPU:0"` is the first one. Results are those
-    of real GPUs; speed is not. Call it once, before anything else uses TensorFlow. On a machine that has `n` GPUs or
-    more, there is nothing to do.
+    On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The code that
+    runs is the same as on GPUs; the speed is not. Call it once, before anything else uses TensorFlow. On a machine with
+    `n` GPUs or more it does nothing.
 
     Args:
         n: number of devices, from 1 to 1,024.
