@@ -55,7 +55,7 @@ NOTES = """\
 Devices are logical CPU devices of one machine, with one thread for each op. A ratio of 1 means that the distribution
 costs nothing. A speed-up shows only on devices that work at the same time. CPU seconds are those of the process:
 medians over rounds in which the strategies take turns. MirroredStrategy and the Keras 2 algorithm train on the same
-devices and data. [keras2_algorithm.py](../lib/keras2_algorithm.py) reads the shared variables one by one and packs nothing.
+devices and data. [keras2_algorithm.py](../lib/keras2_algorithm.py) reads variables one by one and packs nothing.
 """
 NO_GPUS = """\
 Nothing has run on real GPUs yet: all figures are of CPU devices. `make gpu-check` measures on GPUs, if you have some.
