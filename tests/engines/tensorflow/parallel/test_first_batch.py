@@ -1,10 +1,16 @@
 """The first batch of each kind of call is checked, whatever a trace shows: on some rows, whole and in two slices."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from equality import assert_same_numbers, mean_squared, random_ids, random_rows
+from forked_python import python
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
@@ -40,6 +46,23 @@ def in_numpy(x):
     return tf.ensure_shape(tf.numpy_function(lambda a: a - a.mean(0), [x], tf.float32), x.shape)
 
 
+def whitened(x):
+    """Columns without correlation over the rows."""
+    centred = x - tf.reduce_mean(x, 0)
+    root = tf.linalg.cholesky(tf.matmul(centred, centred, transpose_a=True) + 0.1 * tf.eye(4))
+    return tf.transpose(tf.linalg.triangular_solve(root, tf.transpose(centred)))
+
+
+def nearest_other_row(x):
+    far = ops.sum((x[:, None] - x[None]) ** 2, -1) + 1e9 * ops.eye(ops.shape(x)[0])
+    return ops.take(x, ops.argmin(far, axis=1), axis=0)
+
+
+def halves_swapped(x):
+    half = ops.shape(x)[0] // 2
+    return ops.concatenate([x[half:], x[:half]], axis=0)
+
+
 MIXING = {
     "groups of rows": deviation_of_groups,
     "a branch": lambda x: tf.cond(tf.shape(x)[0] > 0, lambda: x - tf.reduce_mean(x, 0), lambda: x),
@@ -56,6 +79,12 @@ MIXING = {
     "products of rows": lambda x: ops.matmul(ops.matmul(x, ops.transpose(x)), x),
     "divided by the number of rows": lambda x: x / ops.cast(ops.shape(x)[0], "float32"),
     "the first half": lambda x: x * ops.cast(ops.arange(ops.shape(x)[0]) < ops.shape(x)[0] // 2, "float32")[:, None],
+    "whitening": whitened,
+    "the nearest other row": nearest_other_row,
+    "ranks": lambda x: ops.cast(ops.argsort(ops.argsort(x, axis=0), axis=0), "float32"),
+    "halves swapped": halves_swapped,
+    "two views, stacked": lambda x: ops.reshape(ops.stack([x, 2 * x]), (-1, 4))[::2],
+    "how many rows are above something": lambda x: tf.where(tf.math.count_nonzero(x[:, 0] > -9) > 8, x, -x),
     "rows in time": lambda x: ops.reshape(ops.cumsum(ops.reshape(x, (2, -1, 4)), axis=0), (-1, 4)),
     "one for an even number": lambda x: x if int(x.shape[0] or 0) % 2 else tf.where(tf.shape(x)[0] % 16 == 0, x + 1, x),
 }
@@ -102,17 +131,6 @@ def two_views():
     return keras.Model([first, second], layers.Concatenate(axis=0, name="joined")([encoder(first), encoder(second)]))
 
 
-class Weighted(keras.Model):
-    """Takes an argument beside its inputs that may have no rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(2)
-
-    def call(self, x, neighbours=None):
-        return self.dense(x if neighbours is None else ops.matmul(neighbours, x))
-
-
 def test_rows_joined_along_the_batch_axis_are_seen():
     template = two_views()
     parallel = multi_gpu_model(template, gpus=2)
@@ -121,8 +139,27 @@ def test_rows_joined_along_the_batch_axis_are_seen():
         parallel.predict([X, X[::-1]], batch_size=16, verbose=0)
 
 
-def test_an_argument_whose_rows_are_not_those_of_the_batch_is_seen():
-    template = Weighted()
+class Weighted(keras.Model):
+    """Takes an argument beside its inputs that has no rows of theirs."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.dense = way, layers.Dense(2)
+
+    def call(self, x, neighbours=None):
+        return self.dense(x if neighbours is None else self.way(x, neighbours))
+
+
+ARGUMENTS = {
+    "neighbours": lambda x, a: ops.matmul(a, x),
+    "a table that ids choose from": lambda x, a: x + tf.gather(a, tf.cast(tf.abs(x[:, 0]) * 4, tf.int32) % 8)[:, :4],
+    "distances, as a scale": lambda x, a: x / ops.max(a),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_whose_rows_are_not_those_of_the_batch_is_seen(name):
+    template = Weighted(ARGUMENTS[name])
     template(X)
     with pytest.raises(ValueError, match=r"Received: layer|Received: model"):
         multi_gpu_model(template, gpus=2)(X, neighbours=random_rows(16, 16))
@@ -203,6 +240,43 @@ def test_several_steps_in_one_and_a_class_of_ones_own_are_checked(run_eagerly):
     parallel.compile(**mean_squared(), run_eagerly=run_eagerly, steps_per_execution=1 if run_eagerly else 2)
     with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
         parallel.fit(X, Y, batch_size=16, epochs=2, verbose=0)
+
+
+ONE_THREAD = """
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(1)
+import multigpu
+multigpu.simulate_gpus(2)
+from test_first_batch import *
+one, other = (trained_model(layers.ReLU()) for _ in range(2))
+losses = [m.fit(X, Y, batch_size=8, verbose=0, shuffle=False).history["loss"] for m in (one, multi_gpu_model(other, 2))]
+np.testing.assert_allclose(*losses, rtol=1e-5)
+template = trained_model(Compares(name="compares"))
+before = template.get_weights()
+try:
+    multi_gpu_model(template, 2).fit(X, Y, batch_size=16, verbose=0)
+except ValueError as error:
+    print(all(map(np.array_equal, template.get_weights(), before)), "layer 'compares'" in str(error))
+"""
+
+
+def trained_model(layer):
+    keras.utils.set_random_seed(0)
+    model = after_a_layer(layer)
+    model.compile(**mean_squared())
+    return model
+
+
+def test_a_process_with_one_thread_for_ops_checks_and_does_not_wait_for_ever():
+    folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [*python(), "-c", ONE_THREAD],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": folders},
+        timeout=300,
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_one_row_is_no_batch_to_check_and_the_next_one_is():

@@ -67,3 +67,55 @@ def test_gradients_of_gradients_reach_tables(monkeypatch, of, eager):
     expected, given = (work() if eager else tf.function(work)() for work in works)
     for one, parallel in zip(expected, given, strict=True):
         np.testing.assert_allclose(parallel, one, rtol=1e-9, atol=1e-12)
+
+
+def slope(model, x, tape):
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        y = model(x, training=True)
+    return inner.gradient(y, x)
+
+
+def curvature(model, x, tape):
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        first = slope(model, x, tape)
+    return inner.gradient(first, x)
+
+
+def slope_and_value(model, x, tape):
+    return slope(model, x, tape) + model(x, training=True)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("of", [slope, curvature, slope_and_value])
+def test_weights_that_a_derivative_does_not_depend_on_have_no_gradient(of, eager):
+    class OnDerivatives(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = layers.Dense(4, activation="silu"), layers.Dense(1, bias_initializer="ones")
+
+        def call(self, x):
+            return self.last(self.first(x))
+
+        def train_step(self, data):
+            x, y = map(tf.convert_to_tensor, data[:2])
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((of(self, x, tape)[:, 0] - y) ** 2)
+            weights = self.trainable_variables
+            gradients = zip(tape.gradient(loss, weights), weights, strict=True)
+            self.optimizer.apply(*zip(*(each for each in gradients if each[0] is not None), strict=True))
+            return {"loss": loss}
+
+    def trained(gpus):
+        keras.utils.set_random_seed(0)
+        template = OnDerivatives()
+        template(x)
+        model = multi_gpu_model(template, gpus) if gpus else template
+        model.compile(keras.optimizers.AdamW(0.02, weight_decay=0.5), run_eagerly=eager)
+        losses = [model.train_on_batch(x, y) for _ in range(3)]
+        return [*losses, *template.get_weights()]
+
+    x, y = np.random.default_rng(0).normal(size=(7, 3)), np.ones(7)
+    for given, expected in zip(trained(3), trained(None), strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)

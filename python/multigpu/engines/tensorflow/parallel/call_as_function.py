@@ -18,6 +18,7 @@ from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -57,6 +58,7 @@ class CallAsFunction:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
         self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
+        self._kept: weakref.WeakKeyDictionary[tf.Graph, list[Kept]] = weakref.WeakKeyDictionary()  # by traces
         self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have some
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], key: tuple) -> Given:
@@ -69,7 +71,8 @@ class CallAsFunction:
         """
         ranks = [_rank(x) for x in keras.tree.flatten((args, kwargs))]  # TensorFlow would take any for unknown
         taken = args, kwargs, _riders((args, kwargs)), (*ranks, *key)
-        gated = self._with_gates(self._function.get_concrete_function(*taken))
+        function: Any = self._function.get_concrete_function(*taken)
+        graph, gated = function.graph, self._with_gates(function)
         structure = GradientStructure()
         token = _structure.set(structure)
         try:
@@ -80,7 +83,9 @@ class CallAsFunction:
             flat = tf.nest.flatten(given, expand_composites=True)
             watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]
             given = tf.nest.pack_sequence_as(given, watched, expand_composites=True)
-        outputs, riders, losses = given
+        outputs, riders, losses, of_kept = given
+        for each, tensors in zip(self._kept[graph], of_kept, strict=True):
+            each.give(tensors)
         return Given(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses)
 
     def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, key: tuple) -> tuple:
@@ -91,9 +96,11 @@ class CallAsFunction:
             keras.tree.map_structure(Constant.of, merged.given.outputs),
             _riders(merged.given.outputs),
             merged.given.losses,
+            [each.tensors for each in merged.kept],
         )
         gates = _gates_of(tf.nest.flatten(given, expand_composites=True), merged)
-        self._gates[tf.compat.v1.get_default_graph()] = gates
+        graph = tf.compat.v1.get_default_graph()
+        self._gates[graph], self._kept[graph] = gates, merged.kept
         return given
 
     def _with_gates(self, function: Any) -> bool:

@@ -12,6 +12,7 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.position import Position
@@ -42,6 +43,7 @@ class Merged(NamedTuple):
 
     given: Given
     types: dict[int, Types]  # by id of the weight
+    kept: list[Kept]  # attributes of layers that the call has set
     weights_behind: Callable[[tf.Tensor], list[tf.Variable]]  # a tensor of the same trace
 
 
@@ -227,12 +229,13 @@ class _Steps:
             losses = [weighted_mean(values, slices.kept) for values in zip(*(r.losses for r in results), strict=True)]
             watched = layout.watch([*with_rows, *losses], self.structure)
             with_rows, losses = watched[: len(with_rows)], watched[len(with_rows) :]
-            of_batch = replica.global_batch.compute(self.parts, self.batch, layout.inner(with_rows), together)
+            inner, number = layout.inner(with_rows), len(replica.global_batch.tensors)
+            replica.give_kept(inner[number:])
+            of_batch = replica.global_batch.compute(self.parts, self.batch, inner[:number], together)
         replica.updates.assign([result.updates for result in results], slices.kept, together)
         of_batch.assign()
-        return Merged(
-            Given(layout.outputs(with_rows), _in_order(losses, of_batch.losses)), self.types, self._weights_behind
-        )
+        given = Given(layout.outputs(with_rows), _in_order(losses, of_batch.losses))
+        return Merged(given, self.types, [each.now() for each in replica.kept], self._weights_behind)
 
     def _weights_behind(self, tensor: tf.Tensor) -> list[tf.Variable]:
         """The weights that lead to a tensor of this trace: through replicas, or read for the global batch."""

@@ -96,10 +96,24 @@ class TrialRuns:
             losses = [weighted_mean(each, kept) for each in zip(*(result.losses for result in results), strict=True)]
             state = list(self._replica.updates.combined([result.updates for result in results], kept, self._workers))
         return {
-            **{f"output {number}": x for number, x in enumerate(outputs)},
+            **self._named(outputs),
             **{f"added loss {number}": x for number, x in enumerate(losses)},
             # or else its user says how the values of slices are combined
             **{f"variable {v.path!r}": x for v, x in state if v.aggregation == "none"},
+        }
+
+    def _named(self, outputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Outputs and tensors of inner layers by names; then those of attributes, where whole numbers may be places."""
+        kept = self._replica.kept_with_rows
+        places = [(f"{each.name!r} of layer {each.layer.name!r}", n) for each in kept for n in range(len(each.tensors))]
+        first = len(outputs) - len(places)
+        return {
+            **{f"output {number}": x for number, x in enumerate(outputs[:first])},
+            **{
+                f"tensor {n} of {name}": x
+                for (name, n), x in zip(places, outputs[first:], strict=True)
+                if x.dtype.is_floating
+            },
         }
 
     def device_computes(self) -> bool:

@@ -83,7 +83,9 @@ class StagedRun:
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
         return [*copies, (list(range(len(copies), num_arrived)), self.device)]
 
-    def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
+    def gradients(
+        self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
+    ) -> list[Gradient]:
         """Gradients of all that arrived; None where nothing depends on it."""
         of_slice = list(used[: len(used) // len(self.groups)])
         trace = self.traces.using(of_slice)
@@ -95,11 +97,17 @@ class StagedRun:
         first = 0
         for bucket, device in self.copies:
             sent = dict(zip(bucket.members, range(first, first + len(bucket.members)), strict=True))
-            self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
+            if noted:
+                self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
                 packed.append(pack({w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}, bucket))
             first += len(bucket.members)
         return [*packed, *gradients[first:]]
+
+    def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
+        """Notes the weights that lead to the results: those of the first order."""
+        of_slice = list(used[: len(used) // len(self.groups)])
+        self.structure.connect(self.traces.using(of_slice).reach.weights_of(of_slice))
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
         """No table stays with its owner."""

@@ -32,8 +32,20 @@ class Run(Protocol):
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Numbers of the results that a gradient comes back from."""
 
-    def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
-        """Of all that arrived and of the tables; None where nothing depends on it; rows where rows were looked up."""
+    def gradients(
+        self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
+    ) -> list[Gradient]:
+        """Of all that arrived and of the tables; None where nothing depends on it; rows where rows were looked up.
+
+        Args:
+            made: the forward pass.
+            used: numbers of results.
+            upstream: their gradients.
+            noted: whether owners are told which weights have one.
+        """
+
+    def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
+        """Notes which weights the gradients of some parts depend on; None where they do not depend on a source."""
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Numbers of the gradients that leave together, and from which device."""
@@ -112,7 +124,7 @@ class Backward:
         with tf.device(self._run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
-            gradients = self._run.gradients(again, used, arguments[len(self._arrived) :])
+            gradients = self._run.gradients(again, used, arguments[len(self._arrived) :], noted=False)
             if any(gradients[part] is None for part in parts):
                 raise ValueError(
                     "Expected derivatives of a parallel model by `tf.GradientTape`, one within another for higher "
@@ -121,7 +133,9 @@ class Backward:
                 )
             targets = [_values(gradients[part]) for part in parts]
             sources = [*arguments, *self._run.tables]
-            return tape.gradient(targets, sources, [dense(x) for x in upstream])
+            found, of_again = tape.gradient(targets, [sources, again.sources], [dense(x) for x in upstream])
+            self._run.note_second_order(used, parts, of_again)
+            return found
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

@@ -58,13 +58,15 @@ class GlobalBatchCalls:
         losses: Collection[int] = (),
         variables: Sequence[keras.Variable] = (),
         carried: Sequence[keras.Variable] = (),
+        places: Collection[tuple[int, str]] = (),
     ) -> None:
         self.losses, self.variables, self._carried = losses, variables, carried
         ids = set(map(id, variables))
         self._calls = [
             call
             for call in all_calls(calls.root)
-            if (call is calls.root or call.stands_alone) and any(_leaves(own, losses, ids) for own in own_calls(call))
+            if (call is calls.root or call.stands_alone)
+            and any(_leaves(own, losses, ids, places) for own in own_calls(call))
         ]
         self._root = calls.root
         needed = [tensor for call in self._calls for tensor in _needed(call, is_root=call is calls.root)]
@@ -185,9 +187,12 @@ class _Whole:
         return whole
 
 
-def _leaves(call: LayerCall, losses: Collection[int], variables: Collection[int]) -> bool:
-    """Whether a call adds such a loss, or assigns such a variable, itself."""
-    return any(loss in losses for loss in call.losses) or any(id(v) in variables for v in call.assigned)
+def _leaves(
+    call: LayerCall, losses: Collection[int], variables: Collection[int], places: Collection[tuple[int, str]]
+) -> bool:
+    """Whether a call adds such a loss, assigns such a variable, or sets such an attribute, itself."""
+    added, assigned = (loss in losses for loss in call.losses), (id(v) in variables for v in call.assigned)
+    return any(added) or any(assigned) or any(each.place in places for each in call.kept)
 
 
 def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:

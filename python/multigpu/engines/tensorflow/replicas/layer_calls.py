@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import replaced
+from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
 from multigpu.private_api.layers import runs_code_of_keras
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -27,6 +28,7 @@ class LayerCall:
         inner: the calls of other layers that it made, in order.
         losses: numbers, among all that were added, of the losses that it added itself.
         assigned: the variables that it assigned itself.
+        kept: the attributes of its layer that it set to tensors.
         ops: numbers of the ops that it made in the graph that is being traced.
         stands_alone: whether all tensors that it takes and gives have rows, so that those of slices can be merged.
     """
@@ -38,6 +40,7 @@ class LayerCall:
     inner: list["LayerCall"] = field(default_factory=list)
     losses: list[int] = field(default_factory=list)
     assigned: list[keras.Variable] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
     ops: range = range(0)
     stands_alone: bool = False
 
@@ -49,6 +52,7 @@ class LayerCalls:
         root: the call of the template itself, whose arguments and outputs are not noted.
         means: numbers of the losses that are known to be means over rows: activity regularizers of Keras, sums over all
             values that Keras divides by the rows.
+        kept: the attributes that are set to tensors when it has ended, each once, and what they were before.
         assigned_by_users: ids of the variables that code assigns which is not of Keras, whoever owns them.
     """
 
@@ -56,6 +60,7 @@ class LayerCalls:
         self.root = LayerCall(template)
         self.means: set[int] = set()
         self.assigned_by_users: set[int] = set()
+        self.kept: list[Kept] = []
         self._stack = [self.root]
         self._means_to_come = 0
         self._num_losses = 0
@@ -69,7 +74,17 @@ class LayerCalls:
                 noting = functools.partial(self._note, layer, layer.call)
                 # Keras still finds the signature of the layer's own
                 stack.enter_context(replaced(layer, "call", functools.update_wrapper(noting, layer.call)))
+            attributes = Attributes(self.root.layer)
             yield
+            self.root.kept = attributes.kept()
+            self.kept = self._still_kept()
+
+    def _still_kept(self) -> list[Kept]:
+        last: dict[tuple[int, str], Kept] = {}
+        for call in reversed(list(all_calls(self.root))):  # one that calls others has ended after them
+            for each in call.kept:
+                last[each.place] = last.get(each.place, each).after(each)
+        return [each for each in last.values() if vars(each.layer).get(each.name) is each.value]
 
     def note_loss(self) -> None:
         """A loss is added by the layer that runs now, or is that of its activity regularizer if it has just run."""
@@ -90,12 +105,12 @@ class LayerCalls:
         made = LayerCall(layer, args, kwargs)
         self._stack[-1].inner.append(made)
         self._stack.append(made)
-        self._means_to_come, first = 0, self._num_ops()
+        self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
         try:
             made.outputs = self._run(made, call)
         finally:
             self._stack.pop()
-        made.ops = range(first, self._num_ops())
+        made.ops, made.kept = range(first, self._num_ops()), attributes.kept()
         regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES
         self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
         return made.outputs

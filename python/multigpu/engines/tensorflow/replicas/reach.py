@@ -9,7 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.private_api.graphs import bodies_of
 from multigpu.engines.tensorflow.weights.gradient_structure import inputs_reached
+
+
+def _gradients(targets: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    found = tf.gradients(targets, sources)
+    return tf.nest.flatten([x for x in found if x is not None], expand_composites=True)
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,22 @@ class Reach:
     def weights_of(self, used: Iterable[int]) -> set[int]:
         """Numbers of the weights that lead to any of these results."""
         return {number for number in self._inputs_of(used) if number < self.num_weights}
+
+    def weights_of_gradients(self, used: Iterable[int], inputs: Iterable[int]) -> set[int]:
+        """Numbers of the weights that lead to gradients of these inputs, taken of these results.
+
+        Where the trace calls functions, which TensorFlow changes to take their gradient, they are those of the results.
+        """
+        graph: Any = self.function.graph
+        if any(True for op in graph.get_operations() for _ in bodies_of(op)):
+            return self.weights_of(used)
+        targets, sources = [self.results[i] for i in used], [graph.inputs[i] for i in inputs]
+        with graph.as_default():  # which the gradients are not made in
+            of_results = tf.function(lambda: _gradients(targets, sources), autograph=False).get_concrete_function()
+        captured = of_results.graph.captures
+        read = inputs_reached(of_results.graph.outputs, [inside for _, inside in captured])
+        reached = inputs_reached([captured[number][0] for number in read], graph.inputs)
+        return {number for number in reached if number < self.num_weights}
 
     def tables_of(self, used: Iterable[int]) -> set[int]:
         """Ids of the handles of the tables that do. A trace has them after its inputs."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
+from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_by
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
@@ -27,7 +29,13 @@ from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
 from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
-from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
+from multigpu.engines.tensorflow.replicas.stand_alone import (
+    find_alone,
+    find_alone_by,
+    places_with_rows,
+    places_with_rows_by,
+    stand_alone_as,
+)
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.template import TemplateParts
 from multigpu.engines.tensorflow.replicas.xla import compiled
@@ -49,6 +57,7 @@ class Replica:
         noted: which ops belong to which part of the template.
         layout: what the results are.
         global_batch: what is left to be computed from them.
+        kept: the attributes of layers that are set to tensors.
         updates: the variables that the template assigns, and how they travel.
         types: the types in which each weight can travel, by its id.
         rows_of_tables: how the rows of each table's gradient add up, by its id.
@@ -58,6 +67,7 @@ class Replica:
     noted: Parts
     layout: OutputLayout
     global_batch: GlobalBatchCalls
+    kept: list[Kept]
     updates: Updates
     types: dict[int, Types]
 
@@ -80,7 +90,9 @@ class Replica:
         self._assigned: list[keras.Variable] = []
         self.carried: list[keras.Variable] = []  # into and out of branches and loops
         self._known: LayerCalls | None = None  # of the first slice
+        self._with_rows: set[tuple[int, str]] = set()  # attributes that were set to tensors with rows
         self._outside: list[tf.Variable] = []  # variables that are not the template's
+        self.weights_of_gradients: dict[tuple, set[int]] = {}  # that gradients depend on, once they were asked for
         self.rows_of_tables: dict[int, Rows] = {}
         self.draws: list[Draw] = []
 
@@ -141,6 +153,17 @@ class Replica:
             else:
                 self.rows_of_tables[id(tables[number])] = rows
 
+    @property
+    def kept_with_rows(self) -> list[Kept]:
+        """The attributes of which slices can be merged. Their tensors are the last of the inner ones."""
+        return [each for each in self.kept if each.place in self._with_rows]
+
+    def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
+        """Gives layers the merged tensors of attributes in which a replica has left those of its slice."""
+        given = iter(merged)
+        for each in self.kept_with_rows:
+            each.give(list(itertools.islice(given, len(each.tensors))))
+
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Runs the template on a slice.
 
@@ -173,9 +196,13 @@ class Replica:
             self._parts.statistics.note(calls)
         self.carried += scope.found
         self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, sent)
+        if self._alone and not tf.executing_eagerly():
+            self._with_rows = places_with_rows(calls)
         self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
-        self.layout = OutputLayout(outputs, self.global_batch.tensors, len(losses), count_rows(slices[:1]))
+        self.kept = calls.kept
+        inner = [*self.global_batch.tensors, *(x for each in self.kept_with_rows for x in each.tensors)]
+        self.layout = OutputLayout(outputs, inner, len(losses), count_rows(slices[:1]))
         if not (self._alone or tf.executing_eagerly()):
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self._batch.training)
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
@@ -213,7 +240,10 @@ class Replica:
         scope, noise = ReplicaScope(self._variables, sent, self.carried), SliceNoise(slices, position, self.draws)
         scope.calls = calls = LayerCalls(self._parts.template)
         with self._around(scope, noise, position), calls.noted(self._parts.layers):
-            return noise, self._parts.template(*args, **kwargs), scope, calls
+            outputs = self._parts.template(*args, **kwargs)
+        for each in calls.kept if not (self._alone and tf.executing_eagerly()) else ():
+            each.put_back()
+        return noise, outputs, scope, calls
 
     @contextlib.contextmanager
     def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position) -> Iterator[None]:
@@ -246,12 +276,16 @@ class Replica:
         ]
         if not tf.executing_eagerly():
             find_alone(calls, slices)
+            self._with_rows = places_with_rows(calls)
         elif self._known:
             stand_alone_as(calls, self._known)
-        elif losses or variables:
-            find_alone_by(calls, slices, lambda rows: self._run_few(slices, sent, rows)[-1])
+        elif losses or variables or calls.kept:
+            again = functools.cache(lambda rows: self._run_few(slices, sent, rows)[-1])
+            find_alone_by(calls, slices, again)
+            self._with_rows = places_with_rows_by(calls, again)
             self._known = calls
-        return GlobalBatchCalls(calls, losses, variables, self.carried)
+        others = {each.place for each in calls.kept} - self._with_rows
+        return GlobalBatchCalls(calls, losses, variables, self.carried, others)
 
 
 def complete_trace(

@@ -83,7 +83,9 @@ class ReplicaRun:
         groups = [*([bucket] for bucket in range(num_buckets)), list(range(num_buckets, num_parts))]
         return [(group, self.device) for group in groups]
 
-    def gradients(self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
+    def gradients(
+        self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
+    ) -> list[Gradient]:
         """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
         kept = Position.at_end_of(made.sources).kept
         with side_by_side():
@@ -91,7 +93,8 @@ class ReplicaRun:
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
         reach = reach_of(self.replica, self.function)  # op by op, whatever has a gradient leads to a result in use
         reached = range(num_weights) if reach is None else reach.weights_of(used)
-        self.structure.connect(w for w in reached if gradients[w] is not None)
+        if noted:
+            self.structure.connect(w for w in reached if gradients[w] is not None)
         rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
         sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
         handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
@@ -103,6 +106,21 @@ class ReplicaRun:
                 for table, gradient in zip(self.tables, of_tables, strict=True)
             ),
         ]
+
+    def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
+        """Notes which weights the gradients of some parts depend on; None where they do not depend on a source."""
+        num_weights, num_buckets = self.replica.num_weights, len(self.buckets)
+        members = [weight for part in parts if part < num_buckets for weight in self.buckets[part].members]
+        inputs = [*members, *(num_weights + part - num_buckets for part in parts if part >= num_buckets)]
+        reach = reach_of(self.replica, self.function)
+        if reach is None:
+            reached = set(range(num_weights))
+        elif max(inputs) < len(of_sources):
+            asked, known = (id(self.function), *used, None, *inputs), self.replica.weights_of_gradients
+            reached = known[asked] = known.get(asked) or reach.weights_of_gradients(used, inputs)
+        else:  # rows of tables among them
+            reached = reach.weights_of(used)
+        self.structure.connect(weight for weight in reached if of_sources[weight] is not None)
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
         """The gradient of each table, by its id, from all replicas of all workers: the last replica gives it."""

@@ -45,6 +45,23 @@ def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[
         call.stands_alone = bool(tensors_of(call.outputs)) and merged
 
 
+def places_with_rows(calls: LayerCalls) -> set[tuple[int, str]]:
+    """The attributes that were set in a trace to tensors with rows, so that those of slices can be merged."""
+    graph = tf.compat.v1.get_default_graph()
+    return {each.place for each in calls.kept if all(_has_rows(x, graph) for x in each.tensors)}
+
+
+def places_with_rows_by(calls: LayerCalls, run: Callable[[int], LayerCalls]) -> set[tuple[int, str]]:
+    """Those in a run op by op: by runs with 2 and 3 rows."""
+    two, three = ({each.place: each.tensors for each in run(rows).kept} for rows in (2, 3))
+    return {
+        each.place
+        for each in calls.kept
+        if len(each.tensors) == len(two.get(each.place, ())) == len(three.get(each.place, ()))
+        and all(map(_grows_by_rows, each.tensors, two[each.place], three[each.place]))
+    }
+
+
 def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
     """Has the same calls stand alone as in the run of another slice, of which the tensors are to be merged."""
     for call, other in itertools.zip_longest(all_calls(calls.root), all_calls(known.root)):
