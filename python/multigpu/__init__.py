@@ -1,4 +1,4 @@
-"""Multi-GPU training for Keras: one call, the numbers of one device, and the template's plain file on disk."""
+"""Multi-GPU training for Keras: one call, the numbers of one device, and plain files of your model."""
 
 import importlib
 import os

@@ -1,1 +1,1 @@
-"""What every room may use: arguments, tables, attributes replaced for a while. It knows no model and no device."""
+"""Helpers for all packages: arguments, tables, attributes replaced for a while. No models and no devices."""

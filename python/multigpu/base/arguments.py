@@ -1,4 +1,4 @@
-"""What arguments may be, and how one is shown in an error: in few words, whatever it is."""
+"""Check arguments, and show them in errors in few words."""
 
 import inspect
 import operator
@@ -131,5 +131,5 @@ def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, An
 
 
 def gives_batches(x: Any) -> bool:
-    """Whether data give batches by themselves, as a `tf.data.Dataset` or a `keras.utils.PyDataset` does."""
+    """Return whether data give batches by themselves, as a `tf.data.Dataset` or a `keras.utils.PyDataset` does."""
     return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")

@@ -1,1 +1,1 @@
-"""What `python -m multigpu` can do: one file per command, all listed in `main.py`."""
+"""The commands of `python -m multigpu`: one file per command, all listed in `main.py`."""

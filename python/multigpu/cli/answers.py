@@ -1,4 +1,4 @@
-"""How a command answers: a table or JSON on stdout and nothing else there, one line on stderr if it is refused."""
+"""Print the answer of a command: a table or JSON on stdout; if it fails, one line on stderr."""
 
 import argparse
 import contextlib

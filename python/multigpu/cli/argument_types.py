@@ -1,4 +1,4 @@
-"""What the words of a command may be; argparse says what a word that is refused was for."""
+"""Types of command-line arguments. If argparse refuses a word, its error names the argument."""
 
 import argparse
 import re

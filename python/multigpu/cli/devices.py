@@ -1,4 +1,4 @@
-"""`devices`: which GPUs there are."""
+"""`python -m multigpu devices`: list the GPUs."""
 
 import argparse
 import dataclasses
@@ -15,7 +15,7 @@ CUDA_VISIBLE_DEVICES as seen, and why there are none.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `devices` takes."""
+    """Add the arguments of `devices`."""
     parser.add_argument("--at-least", type=whole_number(1), metavar="N", help="ask if there are so many")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 

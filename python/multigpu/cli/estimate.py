@@ -22,7 +22,7 @@ left alone.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `estimate` takes."""
+    """Add the arguments of `estimate`."""
     model_file.add_arguments(parser)
     parser.add_argument("--layers", action="store_true", help="list the layers, to choose where to cut the model")
     parser.add_argument("--fits", type=size, metavar="SIZE", help="ask if no GPU needs more, such as 24GB or 22.5GiB")

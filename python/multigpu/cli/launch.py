@@ -1,4 +1,4 @@
-"""`python -m multigpu launch`: starts the workers of one machine, or this one's as a scheduler describes it."""
+"""`python -m multigpu launch`: start the workers of one machine, or this machine's worker of a scheduler."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ LEFT_SECONDS = 60.0  # for the other workers to find out that one has failed, an
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the words may be."""
+    """Add the arguments of `launch`."""
     parser.add_argument("--processes", type=whole_number(1), metavar="N", help="start N workers on this machine")
     parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
     parser.add_argument(

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the words may be."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m multigpu", description=DESCRIPTION, epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():

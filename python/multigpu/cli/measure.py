@@ -1,4 +1,4 @@
-"""`python -m multigpu measure`: whether several GPUs pay for the model in a file, on this machine."""
+"""`python -m multigpu measure`: time a model from a file on one GPU and on all GPUs of this machine."""
 
 import argparse
 import dataclasses
@@ -24,7 +24,7 @@ data: inputs and targets are random. The file is left as it is.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `measure` takes."""
+    """Add the arguments of `measure`."""
     number = whole_number(1, MOST_NUMBER)
     model_file.add_arguments(parser)
     parser.add_argument("--loss", metavar="NAME", help="one of Keras, in place of the file's")

@@ -1,4 +1,4 @@
-"""The model that a command is about: what it may be, and how it is loaded."""
+"""Load the model of a command from its file."""
 
 import argparse
 import zipfile

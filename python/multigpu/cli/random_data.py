@@ -1,4 +1,4 @@
-"""Rows for a model of which there are no data: random inputs that it takes, and targets of the shapes of its losses."""
+"""Make random inputs for a model without data, and targets that its losses take."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""`run`: a script for Keras 2, as it is."""
+"""`python -m multigpu run`: run a script for Keras 2 unchanged."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ use besides work again. The script is run as by `python script.py args…`: same
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` takes."""
+    """Add the arguments of `run`."""
     parser.add_argument(
         "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
     )

@@ -11,7 +11,7 @@ PORT = 2222  # of the first worker of a host that is named without one
 
 
 def is_address(value: object) -> bool:
-    """Whether this is a host and a port, as TensorFlow takes them."""
+    """Return whether this is a host and a port, as TensorFlow takes them."""
     found = re.fullmatch(rf"({HOST}):([0-9]{{1,5}})", value) if isinstance(value, str) else None
     return found is not None and 1 <= int(found[2]) <= 65535
 

@@ -111,7 +111,7 @@ def _first_port(environ: Mapping[str, str]) -> int:
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:
-    """What a variable of a scheduler counts; 0 where it is unset."""
+    """Return the number in a scheduler's variable; 0 if it is not set."""
     text = environ.get(name, "0")
     if not re.fullmatch("[0-9]{1,10}", text):
         raise ValueError(
@@ -126,7 +126,7 @@ def _port(address: str) -> int:
 
 
 def _by_numbers(address: str) -> list[tuple[int, str]]:
-    """What puts n9 before n10."""
+    """Return a sort key that puts n9 before n10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", address) if part]
 
 
@@ -166,7 +166,7 @@ def _say_once(line: str) -> None:
 
 
 def _can_join(environ: Mapping[str, str]) -> bool:
-    """Whether `join_cluster()` finds the other tasks, or says why it does not."""
+    """Return whether `join_cluster()` finds the other tasks, or says why it does not."""
     try:
         return config_of_tasks(environ) is not None
     except ValueError:

@@ -61,7 +61,7 @@ def function(inputs: Sequence[Any], outputs: Sequence[Any], updates: Any = None)
 
 
 def _get_available_gpus() -> list[str]:
-    """What `gpus` counts, as GPUs: scripts look for these names before they spread a model, simulated or not."""
+    """Return the devices that `gpus` counts, named as GPUs: scripts look for these names, simulated or not."""
     return [f"/device:GPU:{number}" for number in range(len(available_gpus()))]
 
 

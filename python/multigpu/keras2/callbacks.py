@@ -20,7 +20,7 @@ def restore() -> None:
 
 
 def _direction(monitor: str, mode: str) -> str:
-    """What "auto" means in Keras 2: more is better of an accuracy, less of all else. Keras 3 asks the metric."""
+    """Return the meaning of "auto" in Keras 2: more is better for an accuracy, less for all other metrics."""
     if mode in ("min", "max"):
         return mode
     return "max" if "acc" in monitor or monitor.startswith("fmeasure") else "min"

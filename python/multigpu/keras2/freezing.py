@@ -1,4 +1,4 @@
-"""What is trained is settled when a model is compiled, as in Keras 2: the two models of a GAN rely on it."""
+"""Fix the trainable weights when a model is compiled, as in Keras 2: the two models of a GAN rely on it."""
 
 import functools
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Flags:
         self._flags = [(layer, layer.trainable) for layer in [model, *sublayers(model)]]
 
     def differ(self) -> bool:
-        """Whether any of them has changed."""
+        """Return whether any of them has changed."""
         return any(layer.trainable != trainable for layer, trainable in self._flags)
 
     def set(self) -> None:

@@ -1,4 +1,4 @@
-"""What callbacks and the history hear of an epoch: `acc` beside `accuracy`, as scripts for Keras 2 look for it."""
+"""Add old names to the logs of callbacks and the history: `acc` beside `accuracy`, as scripts for Keras 2 expect."""
 
 from typing import Any
 

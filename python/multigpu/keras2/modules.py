@@ -1,4 +1,4 @@
-"""Where Keras 2 had its names, and where they are now."""
+"""Old module names of Keras 2, and where their contents are now."""
 
 import importlib
 import sys
@@ -88,7 +88,7 @@ class Moved(ModuleType):
 
 
 def is_restored() -> bool:
-    """Whether old names are there already."""
+    """Return whether old names are there already."""
     return "keras.utils.multi_gpu_utils" in sys.modules
 
 

@@ -22,7 +22,7 @@ PARTS = (
 
 
 def restore_old_names() -> None:
-    """Makes scripts for Keras 2.0.9 to 2.3 run on Keras 3: old import paths, names and arguments work again.
+    """Make scripts for Keras 2.0.9 to 2.3 run on Keras 3: old import paths, names and arguments work again.
 
     `keras.utils.multi_gpu_model` and its aliases in `keras.utils.training_utils`, `keras.utils.multi_gpu_utils`,
     `tensorflow.keras.utils` and `tensorflow.python.keras.utils` are `multigpu.multi_gpu_model`. So are the modules

@@ -91,7 +91,7 @@ def _gives_batches(x: Any) -> bool:
 def _batches(
     source: Any, steps: int | None, class_weight: dict[int, float] | None, workers: int | None, inputs_alone: bool
 ) -> tuple[Any, int | None]:
-    """What Keras 3 takes for a source of batches, and in how many steps: in Keras 2 a source never ran out."""
+    """Return a source of batches for Keras 3, and the number of steps: in Keras 2 a source never ran out."""
     if isinstance(source, keras.utils.PyDataset) and class_weight is None and steps in (None, len(source)):
         source.workers = max(workers or 1, 1)
         return source, None
@@ -116,5 +116,5 @@ def _endless(source: Iterator[Any], class_weight: dict[int, float] | None, input
 
 
 def _is_pair(batch: Any, inputs_alone: bool) -> bool:
-    """Whether a list is `[x, y]`, and not the inputs of a model with several."""
+    """Return whether a list is `[x, y]`, and not the inputs of a model with several."""
     return isinstance(batch, list) and not inputs_alone and len(batch) in (2, 3)

@@ -11,7 +11,7 @@ Model = TypeVar("Model", bound=keras.Model)
 
 
 def synchronize_batch_norm(model: Model, synchronized: bool = True) -> Model:
-    """Has every BatchNormalization of a model take its statistics from the global batch, as on one device.
+    """Make all BatchNormalization layers of a model use the statistics of the global batch, as on one device.
 
     Without it, each replica normalizes its slice by the mean and variance of the slice's own rows: faster, but other
     numbers than on one device, and noisy ones where slices are small. The layers get `synchronized=True`, at any depth,

@@ -13,7 +13,7 @@ Model = TypeVar("Model", bound=keras.Model)
 
 
 def bring_home(model: Model, device: str | None = None) -> Model:
-    """Moves all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
+    """Move all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
 
     `multi_gpu_model()` spreads a template's weights over the GPUs, which is what makes parallel training fast. The
     template can be used alone all the same, but then fetches them from there in every step. After `bring_home()` it is

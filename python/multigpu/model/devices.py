@@ -1,4 +1,4 @@
-"""Which GPUs there are, and how to stand in for those that are not there."""
+"""List the GPUs, and simulate them if there are none."""
 
 from multigpu.base.arguments import check_whole_number
 from multigpu.engines import simulate, visible_devices
@@ -8,7 +8,7 @@ MOST_MEGABYTES = 1 << 40  # bytes have to fit into 64 bits
 
 
 def available_gpus() -> list[str]:
-    """Names of the devices that `multi_gpu_model(gpus=...)` counts, in order of their ids.
+    """Return the names of the devices that `multi_gpu_model(gpus=...)` counts, in the order of their ids.
 
     These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
     the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start

@@ -1,4 +1,4 @@
-"""How the parallel model answers with the code of its template's class."""
+"""Run the code of the template's class on the parallel model."""
 
 import inspect
 from typing import Any

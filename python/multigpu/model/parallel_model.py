@@ -90,7 +90,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         self.train_function = self.test_function = self.predict_function = None
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Configures training, for the template too: both share one optimizer object.
+        """Configure training, for the template too: both share one optimizer.
 
         Takes the arguments of the template's own `compile()`.
         """
@@ -122,7 +122,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         return type(self)
 
     def overview(self, batch_size: int | None = None) -> Overview:
-        """What each device holds, and what reaches and leaves it in a training step.
+        """Return a table of what each device stores, receives and sends in a training step.
 
         Args:
             batch_size: rows of a batch, to see how many each replica gets.

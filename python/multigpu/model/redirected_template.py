@@ -66,7 +66,7 @@ def _redirected_to_parallel(name: str) -> Any:
 
 
 def _redirected_beneath(name: str) -> Any:
-    """What the parallel model has for a verb beneath the template's own."""
+    """Return a method that calls the parallel model's version of a verb, beneath the template's own."""
 
     @functools.wraps(getattr(keras.Model, name))
     def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ def _of_parallel(name: str) -> property:
 
 
 class _First(AddsNoMask):
-    """What of a redirected template is called instead of its own class's."""
+    """Methods of a redirected template that come before those of its own class."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ for _name in OF_THE_LOOP:
 
 
 class _Last(keras.Model):
-    """What of a redirected template is called instead of Keras' own."""
+    """Methods of a redirected template that replace those of Keras."""
 
     def rematerialized_call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""

@@ -1,4 +1,4 @@
-"""The one function of this package."""
+"""`multi_gpu_model()`: replicate a model over several devices."""
 
 import keras
 
@@ -14,7 +14,7 @@ from multigpu.plan.plan import make_plan
 def multi_gpu_model(
     model: keras.Model, gpus: Gpus = None, cpu_merge: bool = True, cpu_relocation: bool = False
 ) -> ParallelModel:
-    """Replicates a model over several GPUs; the result is used like the model and gives the same numbers.
+    """Replicate a model over several GPUs. Use the result like the model: it gives the same numbers.
 
     Every batch is split into one slice per GPU, sizes differing by at most one row. Each GPU runs the template on its
     slice, forward and backward, and the outputs are merged into one batch, on which loss and metrics are taken once.

@@ -1,4 +1,4 @@
-"""What a parallel model is asked about itself, and its template answers."""
+"""Properties of a parallel model that its template answers."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -82,5 +82,5 @@ class TemplateAnswers:
 
 
 def _is_functional(model: keras.Model) -> bool:
-    """Whether Keras made a functional model of it; there is no public class to ask for."""
+    """Return whether Keras made a functional model of it; there is no public class to ask for."""
     return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

@@ -1,4 +1,4 @@
-"""What cannot be a template, refused before training rather than during it."""
+"""Checks of a template: raise an error for an unsupported model before training."""
 
 import keras
 

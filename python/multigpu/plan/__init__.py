@@ -1,1 +1,1 @@
-"""What the user asked for, parsed once: devices by name, groups, flags."""
+"""The user's arguments, parsed once: devices by name, groups, flags."""

@@ -32,7 +32,7 @@ def short_name(device: str, here: str = HERE) -> str:
 
 
 def _is_part(task: str, whole: str) -> bool:
-    """Whether what is said of a task, which may be nothing, is so of the whole name."""
+    """Return whether what is said of a task, which may be nothing, is so of the whole name."""
     return set(task.split("/")) <= set(whole.split("/"))
 
 

@@ -1,11 +1,11 @@
-"""What a model would take of each device, and of each of its layers."""
+"""Estimates for each device, and for each layer."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class DeviceEstimate:
-    """What one device has to hold and to move. Sizes are in bytes.
+    """Bytes that one device stores, receives and sends.
 
     Attributes:
         device: name of the device.

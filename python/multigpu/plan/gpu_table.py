@@ -1,4 +1,4 @@
-"""Which GPUs there are, as a table."""
+"""The GPUs of this machine, as a table."""
 
 import os
 from collections.abc import Callable

@@ -15,7 +15,7 @@ EXAMPLE = "`gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`"
 
 
 def has_groups(gpus: object) -> bool:
-    """Whether `gpus` names groups: a list of lists."""
+    """Return whether `gpus` names groups: a list of lists."""
     return is_list(gpus) and any(map(is_list, itertools.islice(gpus, MOST_GROUPS)))  # type: ignore[call-overload]
 
 
@@ -97,6 +97,6 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def is_list(value: object) -> bool:
-    """Whether it is a list of entries. A device of TensorFlow, which is a tuple of texts, is one entry."""
+    """Return whether it is a list of entries. A device of TensorFlow, which is a tuple of texts, is one entry."""
     one = isinstance(value, str | bytes | bytearray | memoryview) or hasattr(value, "device_type")
     return isinstance(value, Sequence) and not one

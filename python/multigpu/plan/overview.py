@@ -1,4 +1,4 @@
-"""What each device holds and moves in a training step, as a table."""
+"""A table of what each device stores, receives and sends in a training step."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from multigpu.base.table import Table, megabytes
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """What one device has to do with a parallel model. All sizes are in bytes.
+    """The work of one device for a parallel model. All sizes are in bytes.
 
     Attributes:
         device: name of the device.

@@ -1,4 +1,4 @@
-"""What the user asked for, read once: which devices run replicas, and where their outputs are merged."""
+"""The plan: which devices run replicas, and where their outputs are merged."""
 
 import itertools
 from collections import Counter
@@ -28,7 +28,7 @@ SIMULATE = (
 
 
 class TooFewGPUsError(ValueError):
-    """`gpus` means fewer than two devices, or more than there are. A script that also runs with one GPU can catch it.
+    """`gpus` means fewer than two devices, or more than exist. Catch it in scripts that also run on one GPU.
 
     Example:
         >>> import keras, multigpu

@@ -1,4 +1,4 @@
-"""For what Keras or its backend makes a call, where it gives no sign of it: the stack tells."""
+"""Find out from the stack why Keras or its backend makes a call."""
 
 import sys
 
@@ -8,7 +8,7 @@ PICKLES = ("keras.src.saving.keras_saveable",)
 
 
 def is_exported() -> bool:
-    """Whether this call is made by `keras.export.ExportArchive` or `tf.saved_model.save()`, while they trace."""
+    """Return whether this call is made by `keras.export.ExportArchive` or `tf.saved_model.save()`, while they trace."""
     return _is_called_by(EXPORTERS)
 
 
@@ -18,7 +18,7 @@ def is_for_sklearn() -> bool:
 
 
 def is_pickled() -> bool:
-    """Whether it is made while a model, or one around it, is pickled, or copied by Python's `copy`."""
+    """Return whether it is made while a model, or one around it, is pickled, or copied by Python's `copy`."""
     return _is_called_by(PICKLES)
 
 

@@ -1,4 +1,4 @@
-"""What the class of a model defines itself, and what it has from Keras."""
+"""Find what the class of a model defines itself, and what it inherits from Keras."""
 
 import inspect
 from typing import Any
@@ -22,7 +22,7 @@ def is_stock(kind: type) -> bool:
 
 
 def defined_by_class(kind: type, name: str) -> Any:
-    """What a class, or one that it inherits from, has under a name, if that class is not of Keras. None if it is."""
+    """Return the attribute that a class, or a base class outside of Keras, defines under a name. None if Keras does."""
     owner = next((each for each in kind.__mro__ if name in vars(each)), object)
     return None if is_stock(owner) else vars(owner)[name]
 
@@ -48,7 +48,7 @@ def assigned_verbs(model: keras.Model) -> list[str]:
 
 
 def parallel_parts(model: keras.Model) -> str:
-    """What to write for a model whose own code calls only parts of it, by their names."""
+    """Return code to write for a model whose own code calls only parts of it, by their names."""
     names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
     lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names or ["part"])
     return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."

@@ -1,4 +1,4 @@
-"""How functional models run the calls in their graph. Keras has no public way to run one call otherwise than another.
+"""Replace single calls in functional models, for which Keras has no public way.
 
 A wrapper layer around what is called would do it, but would be a layer of the model: in `model.layers`, in its
 configuration and in its files, which have to know nothing of devices. So what is to run is noted on the node of the
@@ -21,12 +21,12 @@ def run_in_place_of(operation: keras.Operation, placed: Callable[..., Any]) -> N
 
 
 def run_instead(operation: keras.Operation) -> list[Any]:
-    """What else runs for symbolic calls of this layer or operation."""
+    """Return the calls that run instead of symbolic calls of this layer or operation."""
     return [node.placed for node in operation._inbound_nodes if hasattr(node, "placed")]
 
 
 def is_symbolic(arguments: Any) -> bool:
-    """Whether a call with these arguments only notes what is to be called."""
+    """Return whether a call with these arguments only notes what is to be called."""
     return any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(arguments))
 
 

@@ -1,4 +1,4 @@
-"""What Keras keeps of layers and models without a public way to it."""
+"""Attributes of layers and models that Keras has no public access to."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,12 +15,12 @@ def sublayers(model: keras.Layer) -> list[keras.Layer]:
 
 
 def is_of_keras(kind: type) -> bool:
-    """Whether a class was written by Keras, and not by its user: only the name of its module tells."""
+    """Return whether a class was written by Keras, and not by its user: only the name of its module tells."""
     return kind.__module__.startswith("keras.")
 
 
 def runs_code_of_keras(layer: keras.Layer) -> bool:
-    """Whether what a layer does is Keras' own, as opposed to what somebody wrote."""
+    """Return whether what a layer does is Keras' own, as opposed to what somebody wrote."""
     return type(layer).call.__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
 
 
@@ -30,7 +30,7 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
 
 
 def compilation(model: keras.Model) -> object:
-    """What tells one `compile()` of a model from another; None before the first."""
+    """Return an object that differs between two `compile()` calls of a model; None before the first."""
     return getattr(model, "_compile_config", None)
 
 
@@ -71,7 +71,7 @@ def batch_normalizations(model: keras.Layer) -> list[keras.layers.BatchNormaliza
 
 
 def is_fixed(tensor: keras.KerasTensor) -> bool:
-    """Whether an input is for so many rows alone."""
+    """Return whether an input is for so many rows alone."""
     return bool(tensor.shape) and tensor.shape[0] is not None
 
 
@@ -81,7 +81,7 @@ def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
 
 
 def inputs_of(model: keras.Model, rows: int, open_length: int) -> Any:
-    """What a model takes, for so many rows; None if it does not say. Axes of open length get one."""
+    """Return a model's inputs for a number of rows; None if unknown. Axes of unknown length get one."""
     flat = symbolic(model, "inputs")
     if not flat:
         return None

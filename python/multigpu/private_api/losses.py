@@ -1,3 +1,3 @@
-"""What a masked loss of Keras divides by; there is no public name for it."""
+"""The divisor of a masked loss of Keras, which has no public name."""
 
 from keras.src.losses.loss import apply_mask as apply_mask

@@ -1,4 +1,4 @@
-"""What this room takes from Keras, and an engine from its library, looked for when a room is first imported.
+"""Names that this package needs from Keras, and an engine from its library, checked at the first import.
 
 A version that lacks some of it would fail in the middle of a step, or of a save. Nothing here makes a variable or
 starts a device, so that `simulate_gpus()` may follow.
@@ -39,7 +39,7 @@ class Required:
     names_in_code: Names
 
     def missing(self) -> list[str]:
-        """What is required and is not there."""
+        """Return the required names that do not exist."""
         lacking = []
         for owner, names in self.attributes.items():
             found = _found(owner)

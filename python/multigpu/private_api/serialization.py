@@ -1,4 +1,4 @@
-"""How Keras makes objects out of configurations.
+"""Keras' functions that make objects from configurations.
 
 It has no public way to read a configuration apart from its file, to say that a file is trusted for what is read by
 parts, or to be asked what a name in a configuration means.
@@ -29,7 +29,7 @@ def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str
 
 @functools.cache
 def operations() -> dict[str, type[keras.Operation]]:
-    """What a functional model calls beside layers, by name: the classes behind the functions of `keras.ops`.
+    """Return the operations of functional models, by name: the classes behind the functions of `keras.ops`.
 
     Those that call functions, such as `keras.ops.map`, are left out: no file has functions.
     """
@@ -48,7 +48,7 @@ def symbol(name: str) -> Any:
 
 
 def objects_in_scopes() -> dict[str, Any]:
-    """What the `custom_object_scope()`s around this have, by name."""
+    """Return the objects of all surrounding `custom_object_scope()`s, by name."""
     return object_registration.global_state.get_global_attribute("custom_objects_scope_dict", {})
 
 

@@ -1,4 +1,4 @@
-"""Will it fit? What a parallel model of a template would take of each device, before anything is moved or run."""
+"""Estimate the memory of each device, before anything is moved or run."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def estimate(
     cpu_merge: bool = True,
     cpu_relocation: bool = False,
 ) -> Estimate:
-    """What `multi_gpu_model(model, gpus)` would take of each device with batches of `batch_size` rows.
+    """Return the memory that each device needs for `multi_gpu_model(model, gpus)`, with batches of `batch_size` rows.
 
     Nothing is moved, and nothing is run; the GPUs need not be there. How each number is got, and how far it can be off:
 

@@ -1,4 +1,4 @@
-"""What is estimated of each device, as a table."""
+"""The estimate of each device, as a table."""
 
 import functools
 import math

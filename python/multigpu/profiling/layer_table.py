@@ -1,4 +1,4 @@
-"""What each layer stores, computes and gives: a table that shows where a model can be cut."""
+"""A table of the layers: weights, work and output of each, to choose where to cut a model."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Is it worth it? A few real steps on one device and on all, and where the time goes."""
+"""Measure a few training steps on one device and on all, and where the time goes."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ MOST_STEPS = 100_000  # the batches of all of them are at hand at once
 def measure(
     parallel: keras.Model, x: Any, y: Any = None, batch_size: int = 32, steps: int = 5, verbose: int = 1
 ) -> Measurement:
-    """Takes a few real training steps on one device and on all, and tells whether the parallel model pays.
+    """Run a few training steps on one device and on all, and return their times and whether several devices pay.
 
     Steps are those of `train_on_batch()` on batches that are at hand. *Compute* is what the template takes on one
     device for the rows of one replica; what the parallel model takes beyond that is *transfer*, with cutting and

@@ -1,4 +1,4 @@
-"""What was measured of a training step, and in one sentence whether it pays."""
+"""The measured times of a training step, and a sentence on whether several devices pay."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class Measurement:
 def measurement_from_seconds(
     plan: Plan, rows: int, on_one_device: float, everywhere: float, part: float, source: float
 ) -> Measurement:
-    """What the seconds of a step mean: alone, everywhere, of one slice, and of the data per batch."""
+    """Return the measurement for the seconds of a step: on one device, on all, of one slice, and of loading."""
     whole = max(everywhere, source)
     waiting = (whole - everywhere) / whole
     compute = min(part, everywhere) / whole

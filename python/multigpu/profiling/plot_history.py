@@ -16,7 +16,7 @@ MISSING = (
 
 
 def plot_history(history: Any, filepath: Any) -> Path:
-    """Draws each metric over the epochs, of training and validation, into a file. It needs no display.
+    """Plot each metric over the epochs, for training and validation, into a file. It needs no display.
 
     Args:
         history: what `fit()` returned, or its `history`: a dict of lists with one value per epoch.
@@ -73,7 +73,7 @@ def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
 
 
 def _is_metric(name: object, values: object) -> bool:
-    """Whether values are numbers, of one epoch or more."""
+    """Return whether values are numbers, of one epoch or more."""
     try:
         numbers = np.asarray(values, "float64")
     except Exception:  # of what numpy cannot take for numbers

@@ -94,7 +94,7 @@ def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: 
 
 
 def is_parallel(model: Any) -> bool:
-    """Whether it is a parallel model, on one machine or several. By `__class__` it is what its template is."""
+    """Return whether it is a parallel model, on one machine or several. By `__class__` it is what its template is."""
     return isinstance(model, ParallelModel)
 
 
@@ -110,7 +110,7 @@ def listen() -> None:
 
 
 def said() -> list[str]:
-    """What Python has warned of since `listen()`, each text once."""
+    """Return Python's warnings since `listen()`, each text once."""
     scope, heard = _listening.pop()
     scope.__exit__(None, None, None)
     return list(dict.fromkeys(str(warning.message) for warning in heard))

@@ -1,4 +1,4 @@
-"""What R asks for before TensorFlow starts: done within the import that brings TensorFlow.
+"""Actions that R needs before TensorFlow starts: done within the import that brings TensorFlow.
 
 Beside keras3, TensorFlow starts as soon as that import has ended: keras3 waits for it, and then makes a tensor.
 """

@@ -1,4 +1,4 @@
-"""What a configuration in a file may name: parts of models of Keras, and what the caller has registered or passed."""
+"""Names that a configuration in a file may contain: parts of Keras models, and objects of the caller."""
 
 import contextlib
 import inspect
@@ -30,7 +30,7 @@ class CodeInFile(ValueError):  # noqa: N818 (it is what was found)
 
 
 def is_allowed(found: Any) -> bool:
-    """Whether it is a part of a model: a class or function of Keras that does nothing but compute."""
+    """Return whether it is a part of a model: a class or function of Keras that does nothing but compute."""
     if isinstance(found, type):
         return issubclass(found, CLASSES) and is_of_keras(found)
     return any(
@@ -97,12 +97,12 @@ def _check_import(name: str, module: str | None) -> None:
 
 
 def _is_the_callers(found: Any, custom_objects: Any) -> bool:
-    """Whether an object was passed or registered."""
+    """Return whether an object was passed or registered."""
     return any(found is each for each in callers_objects(custom_objects).values())
 
 
 def callers_objects(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
-    """What the caller has passed, here or in a scope, or registered, by name."""
+    """Return the objects that the caller has passed, here or in a scope, or registered, by name."""
     return {**keras.saving.get_custom_objects(), **_passed(custom_objects)}
 
 

@@ -1,4 +1,4 @@
-"""A model out of what an HDF5 file says of it, without its weights; what the file names has to be a part of a model."""
+"""Build a model from the configuration in an HDF5 file, without its weights. It may name only parts of models."""
 
 import contextlib
 import json

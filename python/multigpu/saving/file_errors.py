@@ -9,7 +9,7 @@ from multigpu.engines import OUT_OF_MEMORY
 
 
 class UntrustedFileError(OSError, ValueError):
-    """A file that is not read: damaged, of another kind, or with something in it that no file of weights needs.
+    """A file that multigpu refuses to read: damaged, of another kind, or with contents that no file of weights needs.
 
     Example:
         >>> import multigpu

@@ -10,7 +10,7 @@ from multigpu.saving.template_facade import template_of
 
 
 def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> bool:
-    """Saves a model, with its optimizer's state, as one HDF5 file: of a parallel model the template.
+    """Save a model, with its optimizer's state, as one HDF5 file. A parallel model is saved as its template.
 
     The file is written beside the old one and then put in its place, so that one of them is always there, whole. Keras
     reads it without this package (`keras.models.load_model`, if its name ends in `.h5`), but does not go on training
@@ -48,7 +48,7 @@ def load_model_hdf5(
     max_seconds: float = 60,
     max_gigabytes: float = 2,
 ) -> keras.Model:
-    """Reads a model from an HDF5 file, of Keras 2 too, with its weights, compiled, its optimizer where it stopped.
+    """Load a model from an HDF5 file, also of Keras 2, with its weights, compiled and with its optimizer's state.
 
     Of a file that was saved from a parallel model of the old `multi_gpu_model` it reads the template, and warns.
 
@@ -95,7 +95,7 @@ def clean_parallel_hdf5(
     max_seconds: float = 60,
     max_gigabytes: float = 2,
 ) -> bool:
-    """Turns an HDF5 file of a whole parallel model of the old `multi_gpu_model` into a plain one of its template.
+    """Convert an HDF5 file of a parallel model of Keras 2 into a plain file of its template.
 
     Weights, optimizer and compilation are kept. A file of weights only has no model in it: load it into the template
     with `load_model_weights_hdf5()`, and save that.

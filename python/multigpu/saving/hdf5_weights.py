@@ -21,7 +21,7 @@ KERAS_3_ENDING = ".weights.h5"
 
 
 def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True) -> bool:
-    """Saves the weights of a model as one HDF5 file: of a parallel model those of the template.
+    """Save the weights of a model as one HDF5 file. Of a parallel model, these are the weights of the template.
 
     A name that ends in `.weights.h5` gets the format of Keras 3, which has the optimizer's state too; any other name
     gets the one that lists weights by layer, as R and Keras 2 have it, and which can be loaded by name. Keras reads
@@ -66,7 +66,7 @@ def load_model_weights_hdf5(
     reshape: bool = False,
     safe_mode: bool = True,
 ) -> Model:
-    """Reads weights from an HDF5 file into a model; of a whole model, or of Keras 2, too.
+    """Load weights from an HDF5 file into a model. The file may contain a whole model, or be from Keras 2.
 
     All is checked before the first weight is changed. A file of a parallel model of the old `multi_gpu_model` is
     recognised: the template's weights are taken out of it, with a warning. Layers are matched by their order and names

@@ -23,7 +23,7 @@ def nested_template(layers: dict[str, list[Listed]]) -> str | None:
 
 
 def is_wrapped_for(layers: dict[str, list[Listed]], model: keras.Model) -> bool:
-    """Whether a file is of an old parallel model, and the model no model of that structure itself."""
+    """Return whether a file is of an old parallel model, and the model no model of that structure itself."""
     num_lambdas = sum(isinstance(layer, keras.layers.Lambda) for layer in model.layers)
     num_with_weights = sum(bool(layer.weights) for layer in model.layers)
     return nested_template(layers) is not None and not (num_lambdas >= 2 and num_with_weights == 1)

@@ -1,4 +1,4 @@
-"""Which values of a file that lists its layers belong to which weights of a model."""
+"""Match the values in a file that lists its layers with the weights of a model."""
 
 import math
 from typing import Any

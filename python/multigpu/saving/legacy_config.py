@@ -31,7 +31,7 @@ def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -
 
 
 def _decoded(value: Mapping[str, Any]) -> Any:
-    """What JSON has no word for, as Keras wrote it."""
+    """Return a value that Keras wrote with a marker, because JSON has no type for it."""
     match value.get("class_name"):
         case name if _is_operation(value):
             return {**value, "class_name": f"{OPERATION}{name}"}
@@ -49,7 +49,7 @@ def _decoded(value: Mapping[str, Any]) -> Any:
 
 
 def _is_operation(called: Mapping[str, Any]) -> bool:
-    """Whether a functional model called an operation, as it does for the mask of an Embedding, and not a layer.
+    """Return whether a functional model called an operation, as it does for the mask of an Embedding, and not a layer.
 
     Some have the name of a layer, such as Add. But any layer says whether it is trainable.
     """

@@ -1,4 +1,4 @@
-"""The first time that a model of a file is built: in a process that may be killed, to see that it ends in limits."""
+"""Build a model from a file for the first time, in a process with limits that may be killed."""
 
 import contextlib
 import json
@@ -93,12 +93,12 @@ class Trial(NamedTuple):
 
 
 def kind_of(found: Any) -> str:
-    """What an object of the caller is."""
+    """Return the kind of an object that the caller passed, or ""."""
     return next((name for name, kind in KINDS.items() if isinstance(found, type) and issubclass(found, kind)), "")
 
 
 def stand_in(kind: str) -> Any:
-    """What takes the place of an object of the caller: a layer or function that does nothing."""
+    """Return a substitute for an object of the caller: a layer or function that does nothing."""
     if not kind:
         return lambda *args, **kwargs: args[-1] if args else None
     methods = {

@@ -1,4 +1,4 @@
-"""What a parallel model writes and reads: its template, whole."""
+"""Save and load for a parallel model: files contain its template, whole."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def load_weights(template: keras.Model, filepath: Any, skip_mismatch: bool = Fal
 
 
 def _is_here(filepath: Any) -> bool:
-    """Whether it is a path on this machine: Keras also takes open files and places elsewhere, as `hf://`."""
+    """Return whether it is a path on this machine: Keras also takes open files and places elsewhere, as `hf://`."""
     return isinstance(filepath, str | os.PathLike) and "://" not in str(filepath)
 
 

@@ -89,7 +89,7 @@ class TemplateFacade(AnswersAsTemplate):
 
 
 def is_part(template: keras.Model, name: str) -> bool:
-    """Whether a private attribute holds parts of the template, which Keras looks for when it saves."""
+    """Return whether a private attribute holds parts of the template, which Keras looks for when it saves."""
     return isinstance(getattr(template, name, None), PARTS)
 
 

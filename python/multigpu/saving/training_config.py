@@ -67,7 +67,7 @@ def _checked(made: Any) -> Any:
 
 
 def _known(name: str, module: Any) -> Any:
-    """What the caller has under a name, or the name, if `compile()` will find it: it would not look before training."""
+    """Return the caller's object of a name, or the name if `compile()` will find it, which looks only in training."""
     if name not in RESOLVED_BY_COMPILE and keras.saving.get_registered_object(name) is None:
         module.get(name)  # raises if there is none
     return keras.saving.get_registered_object(name) or name
@@ -93,7 +93,7 @@ def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
 
 
 def _made_optimizer(config: dict[str, Any]) -> Any:
-    """What a configuration makes. Keras 2 put a word before the class, and wrote arguments that Keras 3 has not."""
+    """Make an optimizer from a configuration. Keras 2 prefixed the class, and wrote arguments that Keras 3 lacks."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
     known = getattr(keras.optimizers, name, None)
     if not inspect.isclass(known) or not isinstance(config.get("config"), dict):
@@ -156,5 +156,5 @@ def _in_order_of_keras_3(names: list[str]) -> list[str]:
 
 
 def _kind_comes_last(slots: list[str]) -> bool:
-    """Whether names are as until 2.10, "Adam/dense/kernel/m:0", and not "Adam/m/dense/kernel:0"."""
+    """Return whether names are as until 2.10, "Adam/dense/kernel/m:0", and not "Adam/m/dense/kernel:0"."""
     return len({name.rsplit("/", 1)[-1] for name in slots} - {"m:0", "v:0", "vhat:0", "momentum:0", "rms:0"}) == 0

@@ -112,7 +112,7 @@ def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
 
 
 def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
-    """What a process has said, line by line; nothing if it is another program."""
+    """Return the lines that a process has written; none if it is another program."""
     try:
         return [json.loads(line) for line in done.stdout.splitlines()]
     except ValueError:

@@ -13,7 +13,7 @@ Pairs = list[tuple[keras.Variable, np.ndarray]]
 
 
 class Mismatch(NamedTuple):
-    """What does not fit, for the message."""
+    """A weight that does not fit, for the message."""
 
     what: str
     expected: str
@@ -94,7 +94,7 @@ def plain_name(name: str) -> str:
 
 
 def role(name: str) -> str:
-    """What a weight is to its layer: `"net/conv2d_3/kernel:0"` → `"kernel"`."""
+    """Return the role of a weight in its layer: `"net/conv2d_3/kernel:0"` → `"kernel"`."""
     return without_counter(last_parts(name).rsplit("/", 1)[-1])
 
 

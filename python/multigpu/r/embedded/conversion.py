@@ -1,4 +1,4 @@
-"""What crosses between Python and R, in Python's half of it. R's half, which calls these, is `R/embedded-convert.R`.
+"""Convert values between Python and R: Python's half. R's half, which calls it, is `R/embedded-convert.R`.
 
 Models and all else that R has no kind of its own for cross as they are: one object, seen from two sides.
 """
@@ -79,13 +79,13 @@ def kind_of(value: Any) -> str:
 
 
 def _are_large_integers(value: Any) -> bool:
-    """Whether a whole number, or a list of them, needs more than R's 32 bits, which reticulate 1.28 cuts off."""
+    """Return whether a whole number, or a list of them, needs more than R's 32 bits, which reticulate 1.28 cuts off."""
     values = value if isinstance(value, (list, tuple)) else [value]
     return all(type(each) is int for each in values) and any(abs(each) >= 2**31 for each in values)
 
 
 def _is_vector(values: Sequence[Any]) -> bool:
-    """Whether R has a vector for a list: it holds only numbers, or only texts."""
+    """Return whether R has a vector for a list: it holds only numbers, or only texts."""
     return bool(values) and any(all(type(value) is kind for value in values) for kind in (bool, int, float, str))
 
 

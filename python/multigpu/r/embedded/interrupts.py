@@ -1,4 +1,4 @@
-"""Ctrl-C while R runs. Whoever handles it in Python goes on doing so; R is told where that ends what runs."""
+"""Handle Ctrl-C while R runs: Python's handler still runs, and R stops if that handler ends the training."""
 
 import ctypes
 import signal

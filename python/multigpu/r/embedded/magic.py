@@ -64,7 +64,7 @@ def crossing_rules(template: Any) -> Any:
 
 
 def crosses(value: Any) -> bool:
-    """Whether a value of R is one that rpy2 would not bring to Python as this package does."""
+    """Return whether a value of R is one that rpy2 would not bring to Python as this package does."""
     return not OURS.isdisjoint(value.rclass)
 
 

@@ -17,7 +17,7 @@ class RWarning(UserWarning):
 
 @dataclass
 class Request:
-    """What R is asked for: to run code, or to call a function.
+    """A request to R: to run code, or to call a function.
 
     Attributes:
         code: R code, or the name of an R function; for neither, an R function that Python holds.
@@ -56,7 +56,7 @@ class Request:
         sys.stderr.write(message)
 
     def reply(self) -> Any:
-        """What R gave; or raises what went wrong."""
+        """Return R's result, or raise its error."""
         for message in self._warnings:
             warnings.warn(message, RWarning, stacklevel=4)
         if self._error is not None:

@@ -1,4 +1,4 @@
-"""What is missing for R in this process, and its cure."""
+"""Find what R needs in this process and lacks, and how to install it."""
 
 import importlib
 import importlib.metadata
@@ -60,12 +60,12 @@ def version_of_r() -> str | None:
 
 
 def rpy2_for(r_version: str) -> str:
-    """What pip is to install for this R."""
+    """Return the requirement that pip installs for this R."""
     return RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
 
 
 def is_before(version: str, other: str) -> bool:
-    """Whether a version is older than another; "" is older than all."""
+    """Return whether a version is older than another; "" is older than all."""
     return _numbers(version) < _numbers(other)
 
 

@@ -75,7 +75,7 @@ class CallArguments:
         return [_with_rows(spec, rows) for spec in self._types]
 
     def without_tensors(self) -> "CallArguments":
-        """What can be rebuilt for other tensors, and keeps no graph alive."""
+        """Return a copy that can be rebuilt for other tensors, and keeps no graph alive."""
         other = copy.copy(self)
         other._flat = [None if tf.is_tensor(leaf) else leaf for leaf in self._flat]
         other._structure = keras.tree.pack_sequence_as(self._structure, other._flat)

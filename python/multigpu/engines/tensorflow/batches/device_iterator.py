@@ -57,7 +57,7 @@ def _iterator(
 
 @functools.lru_cache
 def _functions(components: Types, sent: tuple[int, ...]) -> dict[str, Any]:
-    """What a device runs at the beginning, for each element and in the end. An element is asked for on the CPU."""
+    """Return a device's functions for the begin, for each element and for the end. Elements come from the CPU."""
     ask = tf.TensorSpec([3], tf.string)
 
     @tf.function(input_signature=[ask], autograph=False)

@@ -80,14 +80,14 @@ def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, 
 
 
 def _can_be_cut(arguments: dict[str, Any]) -> bool:
-    """Whether the data are numeric arrays with the same number of rows, and large."""
+    """Return whether the data are numeric arrays with the same number of rows, and large."""
     arrays = keras.tree.flatten(_data(arguments))
     copied = [array for array in arrays if isinstance(array, np.ndarray) and _would_be_copied(array)]
     return are_arrays(arguments) and sum(array.nbytes for array in copied) >= LARGE
 
 
 def are_arrays(arguments: dict[str, Any]) -> bool:
-    """Whether the data are numeric arrays with the same number of rows."""
+    """Return whether the data are numeric arrays with the same number of rows."""
     arrays = [array for array in keras.tree.flatten(_data(arguments)) if array is not None]
     if not arrays or not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in arrays):
         return False

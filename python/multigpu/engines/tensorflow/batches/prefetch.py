@@ -79,7 +79,7 @@ def _part(x: tf.Tensor, turn: tf.Tensor, num_replicas: int, is_sent: bool) -> tf
 
 
 class SlicedIterator(tf.data.Iterator):
-    """What Keras' loop takes batches from: an iterator on the CPU and one on each device, all at the same batch."""
+    """The iterator of Keras' loop: one iterator on the CPU and one on each device, all at the same batch."""
 
     def __init__(self, iterators: list[tf.data.Iterator], spec: "SlicedIteratorSpec") -> None:
         self.iterators = iterators

@@ -1,4 +1,4 @@
-"""What rides on tensors: masks, and the logits of probabilities. Keras looks for both, and any other op loses them."""
+"""Masks and logits, which Keras attaches to tensors and looks for later. Any other op loses them."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 
 
 def riders_of(x: object) -> list[tuple[tf.Tensor, Attach]]:
-    """What rides on a tensor, each with what attaches it to another one. Logits come first: they may make a new one."""
+    """Return the attributes of a tensor, with a function to attach each. Logits are first: they may be a new tensor."""
     logits, mask = logits_found(x), mask_of(x)
     return [*([] if logits is None else [logits]), *([] if mask is None else [(mask, with_mask)])]
 
 
 class Riders:
-    """What rides on the tensors of a flat list: taken from such a list, and attached to another one.
+    """Attributes of the tensors of a flat list: taken from such a list, and attached to another one.
 
     It keeps no tensor. Its `repr()` is the same wherever the same rides in the same places.
     """

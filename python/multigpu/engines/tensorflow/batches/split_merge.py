@@ -49,7 +49,7 @@ def split(x: tf.Tensor, shares: list[RowRange]) -> list[tf.Tensor]:
 
 
 def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
-    """What counts of a replica's output: all of it, or no row where the replica only stood by.
+    """Return a replica's output, or no rows if the replica only stood by.
 
     An output may have several rows per row of input (a reshape to `(-1, units)`), hence all or nothing.
     """

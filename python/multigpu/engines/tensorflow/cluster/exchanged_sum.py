@@ -23,7 +23,7 @@ def added(stacked: tf.Tensor) -> tf.Tensor:
 def exchanged(
     x: tf.Tensor, number: tf.Tensor, devices: Sequence[str], instance: Callable[[], int], merge: Merge
 ) -> tf.Tensor:
-    """What devices have, merged, to the last bit the same on each of them.
+    """Merge values of devices, to the last bit the same on each of them.
 
     In each round, sets of devices exchange what they have, so that each has that of a set, merged; those of the next
     round are of one device of each set. Sets have as many devices as a prime factor of their number says.

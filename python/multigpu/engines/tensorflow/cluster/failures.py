@@ -39,7 +39,7 @@ def wait_for_all(cluster: Cluster) -> None:
 
 
 def _listens(address: str) -> bool:
-    """Whether anybody listens at this address, `"host:port"`."""
+    """Return whether anybody listens at this address, `"host:port"`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
@@ -89,7 +89,7 @@ def _message(received: str, cluster: Cluster) -> str:
 
 
 def _found(cluster: Cluster, lost: Sequence[int]) -> str:
-    """What is wrong: workers are gone, or have been absent for long, or one of some must have been."""
+    """Return the failure in words: workers are gone, or have been absent for long, or one of some must have been."""
     facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
     absentees = absent(cluster, cluster.arrive_seconds / 2)
     doing = {number: does for number, does in absentees.items() if number not in lost}

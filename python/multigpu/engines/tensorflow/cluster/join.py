@@ -27,7 +27,7 @@ def join() -> None:
 
 
 def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None) -> None:
-    """Joins the other tasks that a scheduler has started, to train one model together; TF_CONFIG is joined unasked.
+    """Join the other tasks that a scheduler has started, to train one model together. TF_CONFIG needs no call.
 
     Call it at the top of the script, in every task, before a model is built.
 
@@ -135,7 +135,7 @@ def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
 
 
 class _Server:
-    """What TensorFlow asks for its server: the settings as they are when it starts, not when this was made."""
+    """The description of TensorFlow's server, with the settings at its start, not at the time of `join_cluster()`."""
 
     def __init__(self, cluster: Cluster) -> None:
         device = tf.DeviceSpec.from_string(cluster.tasks[cluster.number])

@@ -1,4 +1,4 @@
-"""What workers tell each other outside of training steps: numbers, texts, and the chief's values."""
+"""Messages between workers outside of training steps: numbers, texts, and the chief's values."""
 
 import itertools
 from collections.abc import Sequence

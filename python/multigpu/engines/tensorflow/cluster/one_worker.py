@@ -71,11 +71,11 @@ class OneWorker:
         return x
 
     def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """What is merged, or summed, over the slices of each worker, over the workers; `merge` as `over_replicas`."""
+        """Return values that are merged, or summed, over the slices of each worker; `merge` as `over_replicas`."""
         return x
 
     def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """What all replicas have, which run the same trace, in one; what is merged has no gradient.
+        """Merge the values of all replicas, which run the same trace; merged values have no gradient.
 
         Args:
             x: what this replica has.

@@ -1,4 +1,4 @@
-"""What the other workers do, asked over the port on which TensorFlow listens."""
+"""Ask other workers for their state, over the port on which TensorFlow listens."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ELSEWHERE = "does something else"
 
 
 def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
-    """What those workers do that have been absent for longer than that, by number; of some nothing may be known."""
+    """Return the state, in words, of each worker that has been absent for more than `seconds`, by number, if known."""
     not_there = NOT_THERE if seconds_waiting() > seconds else ""
     states = asked_at_once(lambda number: _asked(cluster, number), cluster)
     told = {
@@ -34,7 +34,7 @@ def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
 
 
 def absence_text(state: Any, seconds: float) -> str:
-    """What a worker does that has been absent for longer than that, as its state says; or else nothing."""
+    """Return the state of a worker in words if it has been absent for more than `seconds`; otherwise ""."""
     waits, since, within = state
     does = WITHIN if within else ELSEWHERE
     return f"{does}, for {since:.0f} seconds now" if not waits and since > seconds else ""

@@ -101,7 +101,7 @@ class Workers(OneWorker):
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
     def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """What all replicas of all workers have, in one: they run the same trace. TensorFlow numbers them by itself.
+        """Merge the values of all replicas of all workers, which run the same trace. TensorFlow numbers them by itself.
 
         A gradient is that of the loss of the global batch. A worker has that of its own loss, and what it is given back
         will be weighed like it. The gradient of such a sum is a plain one.
@@ -123,7 +123,7 @@ class Workers(OneWorker):
         return weighed(x, tf.cast(self._share(), x.dtype))
 
     def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """What is merged, or summed, over the slices of each worker, over the workers, as `over_replicas`."""
+        """Merge values over the workers that are merged, or summed, over the slices of each; as `over_replicas`."""
         with tf.device(owner):
             if merge is not None:
                 return merge(self._group(self._cluster.size, owner).all(x, f"{self._model} {label}"))

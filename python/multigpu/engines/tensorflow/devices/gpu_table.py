@@ -1,4 +1,4 @@
-"""Which GPUs there are, as a table; and why there are none."""
+"""The GPUs that TensorFlow finds, as a table; and why there are none."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def hide_gpus() -> None:
 
 
 def why_no_gpu() -> str:
-    """What keeps TensorFlow from seeing a GPU, and what to do."""
+    """Return the reason why TensorFlow finds no GPU, and what to do."""
     value = os.environ.get(SEEN)
     if value is not None and value.split(",")[0].strip() in ("", "-1", "none", "NoDevFiles"):
         return f"{SEEN}={value!r} hides all GPUs. Unset it, or set it to the numbers of those to use."

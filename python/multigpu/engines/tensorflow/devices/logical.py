@@ -1,4 +1,4 @@
-"""Which devices there are, and how to stand in for GPUs that are not there."""
+"""List TensorFlow's logical devices, and simulate GPUs if there are none."""
 
 import functools
 

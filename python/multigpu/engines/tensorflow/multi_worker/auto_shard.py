@@ -38,13 +38,13 @@ def reads_files(dataset: tf.data.Dataset) -> bool:
 
 
 def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
-    """Whether no batch may be asked for before its step, as where R is asked for it."""
+    """Return whether no batch may be asked for before its step, as where R is asked for it."""
     options = dataset.options()
     return options.autotune.enabled is False and options.experimental_optimization.inject_prefetch is False
 
 
 def own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
-    """What makes this worker's part of a global batch of the dataset."""
+    """Return a function that cuts this worker's part out of a global batch of the dataset."""
 
     def own(*batch: Any) -> Part:
         data = _structure(dataset, batch)
@@ -70,7 +70,7 @@ def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.d
 
 
 def as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
-    """What makes a part of a batch of a dataset that is this worker's alone."""
+    """Return a function that makes a part of a batch of a dataset that is this worker's alone."""
     return lambda *batch: Part(_structure(dataset, batch), tf.constant(1), tf.constant(True))
 
 

@@ -26,7 +26,7 @@ INFINITE = tf.data.INFINITE_CARDINALITY
 
 
 class GlobalBatches(DataAdapter):
-    """What Keras takes for data: this worker's parts of the global batches.
+    """A data source for Keras: this worker's parts of the global batches.
 
     Attributes:
         num_batches: how many global batches there are, or None where that is found out in the end.

@@ -39,7 +39,7 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
 
 
 def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
-    """What has to be the same everywhere, most telling first."""
+    """Return the values that must be the same on all workers, the most important first."""
     optimizer = getattr(model, "optimizer", None)
     slots = len(optimizer.variables) if optimizer is not None else 0
     return {
@@ -101,7 +101,7 @@ def _broadcast_seed(cluster: Cluster) -> None:
 
 
 def settings(value: Any) -> Any:
-    """What a value is, in what JSON has.
+    """Return a value in types that JSON has.
 
     Without learning rates, which are variables, so that all take the chief's; and without names, which count how many
     a process has made.

@@ -43,7 +43,7 @@ def scaled_losses(
 
 
 class _LossScaling:
-    """What stands in the place of methods of Keras' losses and metrics, in one step of all workers."""
+    """Replacements for methods of Keras' losses and metrics, in one step of all workers."""
 
     def __init__(
         self, step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]

@@ -12,7 +12,7 @@ from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 
 def aggregate_logs(result: Callable[[], dict[str, Any]], metrics: Sequence[keras.Metric], cluster: Cluster) -> Any:
-    """What `result` gives with the state that the metrics have over all workers; their own stays as it is.
+    """Return the logs of `result` for the metrics of all workers; this worker's own metrics do not change.
 
     Logs that are no results of metrics, from a training step that somebody wrote, are averaged over the workers.
     """
@@ -34,7 +34,7 @@ def _names(metric: keras.Metric) -> list[str]:
 
 
 def _share(variable: keras.Variable, value: np.ndarray, cluster: Cluster) -> np.ndarray:
-    """What a worker adds: metrics sum over replicas, unless they say otherwise."""
+    """Return the value that a worker adds to the sum: metrics sum over replicas, unless their aggregation differs."""
     if variable.aggregation == "mean":
         return value / cluster.size
     if variable.aggregation == "only_first_replica" and not cluster.is_chief:

@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 class StepConsensus:
-    """What the workers agree on in every step: rows of the global batch, whether any has more, whether any stops."""
+    """The agreement of all workers in every step: rows of the global batch, whether any has more, whether any stops."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -62,7 +62,7 @@ class StepConsensus:
         self._stop.assign(1.0)
 
     def requests_stop(self) -> bool:
-        """Whether this worker requests to stop."""
+        """Return whether this worker requests to stop."""
         return bool(self._stop.numpy() > 0)
 
     def reset(self) -> None:
@@ -71,11 +71,11 @@ class StepConsensus:
         self._agreed.assign([0.0, 1.0, 0.0])
 
     def any_has_more(self) -> bool:
-        """Whether there will be another step, as of the last one."""
+        """Return whether there will be another step, as of the last one."""
         return bool(self._agreed.numpy()[1] > 0)
 
     def any_requests_stop(self) -> bool:
-        """Whether some worker requested to stop, as of the last step."""
+        """Return whether some worker requested to stop, as of the last step."""
         return bool(self._agreed.numpy()[2] > 0)
 
 

@@ -1,4 +1,4 @@
-"""How several workers train a parallel model: together, on global batches, with aggregated logs."""
+"""Train a parallel model on several workers: together, on global batches, with aggregated logs."""
 
 import contextlib
 import functools
@@ -66,7 +66,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         return super().predict(**self._quiet(by_name(super().predict, args, kwargs)))
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What trains and evaluates ends when the data of all workers have."""
+        """Return a step function that ends training and evaluation when the data of all workers have ended."""
         function = super()._around(name, function)
         return function if name == "predict_function" else self._until_all_end(function)
 

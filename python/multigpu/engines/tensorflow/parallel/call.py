@@ -1,4 +1,4 @@
-"""How a call reaches `data_parallel`: inside a function that is being traced, as a function of its own, or op by op."""
+"""Choose how a call runs: inside a function that is being traced, as a function of its own, or op by op."""
 
 import contextlib
 import itertools
@@ -129,7 +129,7 @@ class DataParallelCall:
         return Workers(cluster, self._model, self._plan.first_devices, rows, step)
 
     def _fingerprint(self) -> tuple:
-        """What a trace depends on besides its arguments: what is frozen, where the weights are, how they compile."""
+        """Return what a trace depends on besides its arguments: frozen layers, devices of weights, compilation."""
         template = self._template
         frozen = [layer.trainable for layer in sublayers(template)]
         synchronized = synchronized_layers(template)

@@ -125,7 +125,7 @@ def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
 
 
 def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
-    """What attributes of its tensors say, which is lost on the way into or out of a function: logits and masks."""
+    """Return the logits and masks that are attributes of tensors, which a function loses in inputs and outputs."""
     return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
 
 

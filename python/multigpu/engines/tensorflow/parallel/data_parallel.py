@@ -32,7 +32,7 @@ from multigpu.plan.plan import Plan
 
 
 class Given(NamedTuple):
-    """What one device would have given."""
+    """The outputs and losses that one device would have given."""
 
     outputs: Any  # with their masks
     losses: list[tf.Tensor]  # that layers added
@@ -138,13 +138,13 @@ class _Steps:
             return Slices(list(zip(*slices, strict=True)), rows, *self.workers.in_forward_pass.rows_around(here))
 
     def make_replica(self) -> Replica:
-        """What runs on each slice."""
+        """Return the replica that runs on each slice."""
         together = self.workers.in_forward_pass
         alone = len(self.plan.replicas) == 1 and not together.several
         return Replica(self.parts, self.batch, alone, together, self.plan)
 
     def run(self, replica: Replica, slices: Slices, eager: bool) -> list[Result]:
-        """What the replica gives on each device, for the weights that are sent there."""
+        """Run the replica on each device, with the weights that are sent there."""
         functions = self._functions(replica, eager)
         self.reach = reach_of(replica, functions[0])
         buckets = buckets_of(self.parts.weights, self.types)
@@ -163,7 +163,7 @@ class _Steps:
         return results
 
     def _functions(self, replica: Replica, eager: bool) -> list[Function]:
-        """What runs on each device: the replica is traced once for all of them, unless it is to run op by op."""
+        """Return the function for each device. The replica is traced once for all of them, unless it runs op by op."""
         num_devices = len(self.plan.replicas)
         if eager:  # what its gradients are is known when they are there
             rows = {id(v): self.ways.get(id(v), Rows.APART) for v in self.parts.weights}
@@ -178,7 +178,7 @@ class _Steps:
         return [function] * num_devices
 
     def _send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
-        """What each replica takes besides weights: values of the state, its slice, and where that is."""
+        """Send each replica its inputs besides weights: values of the state, its slice, and the slice's position."""
         buckets = buckets_of(self.parts.state)
         buffers = send_once(self.parts.state, buckets)
         inputs = []
@@ -189,7 +189,7 @@ class _Steps:
         return inputs
 
     def _of_slice(self, slices: Slices, number: int) -> list[tf.Tensor]:
-        """What a replica takes besides weights and state."""
+        """Return the inputs of a replica besides weights and state."""
         replica = tf.constant(self.workers.first_replica + number)
         with tf.device("CPU:0"):
             first = slices.before + slices.rows[number].begin
@@ -197,7 +197,7 @@ class _Steps:
         return [*flatten_composites(slices.tensors[number]), *position]
 
     def run_in_stages(self, replica: Replica, slices: Slices) -> list[Result]:
-        """What the replica gives on the devices of each group, part by part."""
+        """Run the replica on the devices of each group, part by part."""
         traces = StagedTraces(replica, bool(self.batch.training))
         self.types, self.reach = replica.types, traces.first.reach
         sending = GroupSending(self.parts.weights, self.parts.state, self.plan, traces.homes)

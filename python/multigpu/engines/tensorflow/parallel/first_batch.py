@@ -54,7 +54,7 @@ class FirstBatchCheck:
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
 
     def before_step(self, due: "Due") -> tf.Tensor:
-        """What calls in the step that is being traced wait for: it checks, once, before anything has changed.
+        """Return a tensor for calls in the traced step to wait for: it checks, once, before anything has changed.
 
         It is a branch of the step, since a step of somebody's own shows its batch nowhere else.
         """
@@ -82,7 +82,7 @@ class FirstBatchCheck:
         return np.True_
 
     def belongs_to(self, batch: CallArguments) -> bool:
-        """Whether this checks another call in the step that is being traced."""
+        """Return whether this checks another call in the step that is being traced."""
         graphs = [getattr(each[-1], "graph", None) for each in (self._inputs, _inputs_of(batch))]
         return graphs[0] is graphs[1] is not None
 
@@ -169,5 +169,5 @@ class Due:
         self._flags.assign(flags)
 
     def has(self, number: int) -> tf.Tensor:
-        """Whether a check is due, in the step that is being traced."""
+        """Return whether a check is due, in the step that is being traced."""
         return self._flags[number]

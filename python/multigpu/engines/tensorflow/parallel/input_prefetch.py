@@ -1,4 +1,4 @@
-"""Where Keras' loop gets batches from: slices of each are sent ahead to the devices."""
+"""Give Keras' loop batches whose slices are sent to the devices ahead of time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from multigpu.private_api.class_code import MAKERS, defined_by_class
 
 
 class InputPrefetch:
-    """What Keras asks about a strategy of `tf.distribute`: that of the template, but for the batches.
+    """The template's strategy of `tf.distribute`, with batches whose slices are sent ahead.
 
     Args:
         strategy: the template's.
@@ -31,7 +31,7 @@ class InputPrefetch:
 
 
 def is_of_keras_loop(model: keras.Model, made: Mapping[str, Any]) -> bool:
-    """Whether steps are those of Keras' loop, one by one: what a user writes for them wants plain batches.
+    """Return whether steps are those of Keras' loop, one by one: what a user writes for them wants plain batches.
 
     Args:
         model: a parallel model.

@@ -34,7 +34,7 @@ def _in_order_of_results(whole: LayerCall, slices: Sequence[LayerCall]) -> Itera
 
 
 def _differ(tensors: Sequence[Sequence[tf.Tensor]], limit: float) -> bool:
-    """Whether any tensor of the whole is another one when those of the slices are put together."""
+    """Return whether any tensor of the whole is another one when those of the slices are put together."""
     if len({len(each) for each in tensors}) != 1:
         return True
     return any(_differs(whole, parts, limit) for whole, *parts in zip(*tensors, strict=True))

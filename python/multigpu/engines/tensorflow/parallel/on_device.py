@@ -19,7 +19,7 @@ _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", d
 
 
 def on_device(device: str) -> contextlib.AbstractContextManager[None]:
-    """Layers and models called in this scope run on `device`, forward and backward, whenever the model around runs.
+    """Run layers and models that are called in this scope on `device`, forward and backward.
 
     This is model parallelism: one model whose parts are on different devices, for instance because it does not fit
     into one. In Keras 3, `tf.device` around a layer call in a functional model has no effect, since the layer runs

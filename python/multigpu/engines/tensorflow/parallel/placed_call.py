@@ -35,7 +35,7 @@ class PlacedCall:
         self._spread = DataParallelCall(self._layer, Plan((device,), device))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the layer gives, its masks attached."""
+        """Return the outputs of the layer, with their masks."""
         if in_replica():
             return self._call_in_replica(args, kwargs)
         if not tf.executing_eagerly():
@@ -58,7 +58,7 @@ class PlacedCall:
             _inside.reset(token)
 
     def __getattr__(self, name: str) -> Any:
-        """What else a layer is asked before it is called, such as which arguments it takes from the call around."""
+        """Return an attribute that Keras reads before the call, such as the arguments that the layer takes."""
         if "_operation" not in self.__dict__:  # of a copy that is being made
             raise AttributeError(name)
         return getattr(self._operation, name)

@@ -1,4 +1,4 @@
-"""Where a model leaves the rows of its batch: the layer to name, once slices of a batch could not be run or merged."""
+"""Find the layer that changes the number of rows, after slices of a batch could not be run or merged."""
 
 import contextlib
 import re
@@ -38,7 +38,7 @@ def name_layer(
 
 
 def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int) -> str | None:
-    """What a layer does with the rows of a batch that cannot be done slice by slice; None where nothing is found.
+    """Return a sentence on the first layer that cannot run slice by slice; None if there is none.
 
     The template is traced for as many rows as the batch has, and never run.
 
@@ -86,7 +86,7 @@ class _Trace:
         self.changes_rows = any(map(self._is_other, sizes))
 
     def _is_other(self, size: int | None) -> bool:
-        """Whether so many rows are neither those of the batch nor a multiple of them."""
+        """Return whether so many rows are neither those of the batch nor a multiple of them."""
         return size is None or size % self._rows != 0
 
     @contextlib.contextmanager

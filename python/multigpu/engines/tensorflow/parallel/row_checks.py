@@ -1,4 +1,4 @@
-"""What a template must not do with the rows of a batch, as far as the shapes of its symbolic tensors tell."""
+"""Checks that a template keeps the rows of a batch apart, as far as its symbolic tensors show it."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def _check_outputs(model: keras.Model) -> None:
 
 
 def _batch_for(model: keras.Model) -> CallArguments:
-    """What a model is called with, without tensors."""
+    """Return the arguments to call a model with, without tensors."""
     batches: list[CallArguments] = []
     traced = tf.function(lambda *x: batches.append(CallArguments(x, {}).without_tensors()), autograph=False)
     traced.get_concrete_function(_in_structure(model, [_spec(x) for x in symbolic(model, "inputs")]))

@@ -75,7 +75,7 @@ def _tensors(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def _is_constant(op: tf.Operation) -> bool:
-    """Whether this is a constant, or made of constants alone, such as ones of some shape."""
+    """Return whether this is a constant, or made of constants alone, such as ones of some shape."""
     return op.type == "Const" or (len(op.inputs) > 0 and all(tensor.op.type == "Const" for tensor in op.inputs))
 
 
@@ -94,7 +94,7 @@ def _device_of(tensor: tf.Tensor) -> str:
 
 
 class _OneReplica(tf.distribute.ReplicaContext):
-    """What Keras' optimizers find instead of TensorFlow's default, which leads all gradients through one op."""
+    """A strategy for Keras' optimizers, in place of TensorFlow's default, which leads all gradients through one op."""
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Gives back the value: gradients are reduced already."""

@@ -1,4 +1,4 @@
-"""How a parallel model calls and trains its template on TensorFlow: each call is spread over the devices."""
+"""Call and train a template on TensorFlow: each call is spread over the devices."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ class Training(TrackedAsTemplate, keras.Model):
         return getattr(self, name)
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called in place of one of Keras' functions of steps."""
+        """Return a replacement for one of Keras' step functions."""
         return on_host(function)
 
     @property

@@ -83,13 +83,13 @@ class TrialRuns:
         return self._total
 
     def run(self, rows: Span, change: Change = tf.identity) -> Result:
-        """What the template gives for some rows, each tensor that it takes having been changed."""
+        """Return the template's results for some rows, after a change to each tensor of its input."""
         with self._apart():
             results = self._function(*self._taken(rows, change))
             return self._replica.layout.open(results)  # which is known only now, run op by op
 
     def merged(self, results: Sequence[Result], slices: Sequence[Span]) -> dict[str, tf.Tensor]:
-        """What slices gave, put together, by what it is: outputs, added losses, and what is assigned."""
+        """Merge the results of slices, by kind: outputs, added losses, and assigned values."""
         kept = [tf.constant(rows.end - rows.begin) for rows in slices]
         with self._apart():
             outputs = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
@@ -147,7 +147,7 @@ class TrialRuns:
         return Position(*map(tf.constant, (rows.end - rows.begin, 0, rows.begin, self._total)))
 
     def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
-        """What the replica takes for some rows."""
+        """Return the inputs of the replica for some rows."""
         variables = [read(variable) for variable in (*self._parts.weights, *self._parts.state)]
         slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
         numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]

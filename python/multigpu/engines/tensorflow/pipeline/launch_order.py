@@ -34,7 +34,7 @@ class LaunchOrder:
     def run(
         self, stage: Stage, following: Stage | None, number: int, taken: Sequence[tf.Tensor], waits: Sequence[bool]
     ) -> list[tf.Tensor]:
-        """What a stage gives for a slice.
+        """Run a stage for a slice and return its results.
 
         Args:
             stage: to run.

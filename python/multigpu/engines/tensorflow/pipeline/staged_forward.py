@@ -95,7 +95,7 @@ class StagedForward:
             self._ends[number, stage.part] = last_of(made)
 
     def _taken(self, values: Mapping[str, tf.Tensor], name: str, part: int, group: Group) -> tf.Tensor:
-        """What a part takes. A variable of another part is copied to its device once, for all slices there."""
+        """Return the inputs of a part. A variable of another part is copied to its device once, for all slices."""
         if self._homes.get(name, part) == part:
             return values[name]
         key = (name, group[part])

@@ -72,7 +72,7 @@ def cut(
 
 
 def _captured(function: tf.types.experimental.ConcreteFunction) -> dict[str, tf.Tensor]:
-    """What a trace takes from around it, such as lookup tables, by the names of the tensors inside."""
+    """Return the tensors that a trace captures, such as lookup tables, by the names of the tensors inside."""
     outer = function.captured_inputs
     inner = function.inputs[len(function.inputs) - len(outer) :]
     return {x.name: tensor for x, tensor in zip(inner, outer, strict=True)}

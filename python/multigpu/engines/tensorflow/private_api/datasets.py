@@ -20,7 +20,7 @@ def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
 
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
-    """What the functions of a dataset's last step have captured."""
+    """Return the tensors that the functions of a dataset's last step have captured."""
     return [x for function in dataset._functions() for x in function.function.captured_inputs]
 
 

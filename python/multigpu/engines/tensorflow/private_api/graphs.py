@@ -16,7 +16,7 @@ def within_xla() -> bool:
 
 @contextlib.contextmanager
 def side_by_side() -> Iterator[None]:
-    """What is called here runs beside what is called in other such scopes, though it may print, check or draw numbers.
+    """Let calls in this scope run beside those in other such scopes, though they may print, check or draw numbers.
 
     `tf.function` has functions with side effects wait for each other. Where each of them waits in its midst for the
     others to come there, as replicas with shared statistics do, none would ever be done. A function that takes a
@@ -36,7 +36,7 @@ def side_by_side() -> Iterator[None]:
 
 
 def _takes_variables(op: tf.Operation) -> bool:
-    """Whether a call takes a resource, but for tables in which it looks something up."""
+    """Return whether a call takes a resource, but for tables in which it looks something up."""
     taken = [x for x in body_of(op, "f").inputs if x.dtype == tf.resource]
     return any(reader.type != "LookupTableFindV2" for x in taken for reader in x.consumers())
 

@@ -67,7 +67,7 @@ def _if_recomputed(
 
 
 def is_compiled(function: Any) -> bool:
-    """Whether XLA compiles what `tf.function` made."""
+    """Return whether XLA compiles what `tf.function` made."""
     return bool(function._jit_compile)
 
 

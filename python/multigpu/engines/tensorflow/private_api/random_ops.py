@@ -41,5 +41,5 @@ def draws_replaced(stand_in: Callable[[str, Callable[..., tf.Tensor]], Callable[
 
 
 def known_sizes(shape: tf.Tensor) -> tf.TensorShape:
-    """What is known of a shape when a function is traced. `tf.get_static_value` knows all of it or nothing."""
+    """Return the sizes of a shape that are known in a trace. `tf.get_static_value` knows all of them or none."""
     return constant_value_as_shape(shape)

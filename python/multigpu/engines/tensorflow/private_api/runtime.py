@@ -12,12 +12,12 @@ from tensorflow.python.eager import context
 
 
 def devices_are_fixed() -> bool:
-    """Whether TensorFlow's devices can no longer be configured. Public ways to ask start them."""
+    """Return whether TensorFlow's devices can no longer be configured. Public ways to ask start them."""
     return context.context()._initialized
 
 
 def has_started() -> bool:
-    """Whether TensorFlow has opened its devices and ports."""
+    """Return whether TensorFlow has opened its devices and ports."""
     return context.context()._context_handle is not None
 
 
@@ -50,12 +50,12 @@ def listen(server: Any, leader: str, task: str) -> None:
 
 
 def server() -> Any:
-    """What `listen()` was given, or None."""
+    """Return the argument of `listen()`, or None."""
     return context.context()._collective_ops_server_def
 
 
 def is_alive(task: str, milliseconds: int) -> bool:
-    """Whether another task answers, and is the process that it was."""
+    """Return whether another task answers, and is the process that it was."""
     try:
         context.context().check_collective_ops_peer_health(task, timeout_in_ms=milliseconds)
     except tf.errors.OpError:

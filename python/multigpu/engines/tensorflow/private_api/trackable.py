@@ -1,4 +1,4 @@
-"""What TensorFlow takes a parallel model for when it saves it: its template."""
+"""Make TensorFlow save a parallel model as its template."""
 
 from typing import Any
 

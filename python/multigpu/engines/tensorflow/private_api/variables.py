@@ -16,5 +16,5 @@ def give_memory(variable: tf.Variable, handle: tf.Tensor) -> None:
 
 
 def is_seed(variable: keras.Variable) -> bool:
-    """Whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
+    """Return whether this is the state of a `keras.random.SeedGenerator`, which names all of them so."""
     return variable.name == "seed_generator_state"

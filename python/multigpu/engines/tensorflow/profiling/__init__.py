@@ -1,1 +1,1 @@
-"""What a step stores and computes, read from TensorFlow's graphs."""
+"""Memory and operations of a step, read from TensorFlow's graphs."""

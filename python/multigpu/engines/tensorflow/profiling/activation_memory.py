@@ -32,7 +32,7 @@ IN_PLACE = {  # ops that write over an input that nobody else reads any more
 
 
 class Activations(NamedTuple):
-    """What a slice needs on the device of a part, in bytes; None where that cannot be traced.
+    """Bytes that a slice needs on the device of a part; None if they cannot be traced.
 
     Attributes:
         at_once: the most that is needed at the same time.
@@ -46,7 +46,7 @@ class Activations(NamedTuple):
 
 
 def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> list[Activations]:
-    """What a slice of so many rows needs, for each part of a template, or for all of a template without parts.
+    """Return the memory of a slice, for each part of a template, or for a whole template without parts.
 
     Args:
         template: whose training step is traced.
@@ -178,7 +178,7 @@ class _TrainingStep:
 
 
 def specs_of(template: keras.Model, rows: int, open_length: int = OPEN_LENGTH) -> Any:
-    """What a template takes, for so many rows; None if it does not say. Axes of open length get one."""
+    """Return the template's input types for a number of rows; None if unknown. Axes of unknown length get one."""
     inputs = getattr(template, "inputs", None)
     if not inputs:
         return None

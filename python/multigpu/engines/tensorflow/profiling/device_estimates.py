@@ -1,4 +1,4 @@
-"""What a parallel model would take of each device, from its plan and a trace of one replica."""
+"""Estimates of each device, from the plan of a parallel model and a trace of one replica."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from multigpu.plan.plan import Plan
 def estimate_devices(
     template: keras.Model, plan: Plan, batch_size: int, optimizer: keras.Optimizer
 ) -> list[DeviceEstimate]:
-    """What each device would have to hold and to move."""
+    """Return the bytes that each device would store, receive and send."""
     owners = owners_of(template, plan)
     routes = routes_of(
         template, plan, lambda weights: make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
@@ -84,7 +84,7 @@ def _travelling(device: str, routes: Sequence[Route], num_slices: int) -> dict[s
 
 
 def _gets_ahead(plan: Plan) -> bool:
-    """Whether rows are sent before their step; also to a CPU device, which stands for a GPU."""
+    """Return whether rows are sent before their step; also to a CPU device, which stands for a GPU."""
     return len(plan.devices) > 1 and not plan.groups
 
 

@@ -39,7 +39,7 @@ LIGHT = {  # types of ops that move numbers, or do a few operations with each
 
 
 class Profile:
-    """What TensorFlow's profiler counts in a graph.
+    """Counts of TensorFlow's profiler for a graph.
 
     Attributes:
         total: floating-point operations of all ops that it counts.

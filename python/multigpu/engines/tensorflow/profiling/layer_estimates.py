@@ -1,4 +1,4 @@
-"""What each layer stores, computes and gives, from a trace of one row."""
+"""Estimates of each layer: weights, work and output, from a trace of one row."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from multigpu.plan.estimates import LayerEstimate
 
 
 def estimate_layers(template: keras.Model) -> list[LayerEstimate]:
-    """What each call of a layer stores, computes and gives, from a trace of one row.
+    """Return the weights, work and output of each call of a layer, from a trace of one row.
 
     Raises:
         ValueError: the template does not tell the shapes of its inputs.
@@ -54,6 +54,6 @@ def _weights(pieces: Sequence[Piece]) -> list[int]:
 
 
 def _share(numbers: Sequence[int | None], last: int) -> float | None:
-    """What the numbers up to one of them are of the sum of all; None where one is not known."""
+    """Return the share of the sum that is reached at each number; None if one is unknown."""
     every, until = total(numbers), total(numbers[: last + 1])
     return None if every is None or until is None else until / max(every, 1)

@@ -1,4 +1,4 @@
-"""What an optimizer will keep for each weight, found without making it: on stand-ins that are almost nothing."""
+"""The memory of an optimizer for each weight, found without making it, on tiny stand-ins."""
 
 import math
 from collections.abc import Sequence

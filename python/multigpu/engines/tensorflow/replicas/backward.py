@@ -11,7 +11,7 @@ from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient,
 
 
 class Run(Protocol):
-    """What is differentiated: a function of what arrived on devices, packed weights and other inputs.
+    """A function to differentiate: of tensors that arrived on devices, packed weights and other inputs.
 
     Attributes:
         device: where ops go that name no other.

@@ -1,4 +1,4 @@
-"""What layers add to the loss, or keep, computed once for the global batch, as the loss is: on the merge device.
+"""Added losses and own state of layers, computed once for the global batch, on the merge device.
 
 A number per slice does not tell how those of the slices make that of the batch: it may be a sum over rows, a mean, a
 mean over what a mask leaves, or anything else. So a layer that adds a loss, or assigns a variable, is called once more,
@@ -44,7 +44,7 @@ class Computed(NamedTuple):
 
 
 class GlobalBatchCalls:
-    """What is left to be computed when the slices are merged, as found in a run of the template on one of them.
+    """Calls to compute when the slices are merged, as found in a run of the template on one of them.
 
     Attributes:
         losses: numbers of the added losses that depend on rows, and are not known to be means over them.
@@ -75,7 +75,7 @@ class GlobalBatchCalls:
     def compute(
         self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: OneWorker
     ) -> Computed:
-        """What the slices left to be computed.
+        """Compute the calls that the slices left.
 
         Args:
             parts: the template.
@@ -161,7 +161,7 @@ class _GlobalBatchScope(ReplicaScope):
 
 
 class _Whole:
-    """What slices are in the global batch."""
+    """The slices, merged into the global batch."""
 
     def __init__(self, known: Mapping[int, tf.Tensor], workers: OneWorker) -> None:
         self._known = known
@@ -190,7 +190,7 @@ class _Whole:
 def _leaves(
     call: LayerCall, losses: Collection[int], variables: Collection[int], places: Collection[tuple[int, str]]
 ) -> bool:
-    """Whether a call adds such a loss, assigns such a variable, or sets such an attribute, itself."""
+    """Return whether a call adds such a loss, assigns such a variable, or sets such an attribute, itself."""
     added, assigned = (loss in losses for loss in call.losses), (id(v) in variables for v in call.assigned)
     return any(added) or any(assigned) or any(each.place in places for each in call.kept)
 

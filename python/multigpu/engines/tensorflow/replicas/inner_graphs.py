@@ -36,7 +36,7 @@ def as_one_graph(scope: ReplicaScope, context: Context | None = None) -> context
 
 
 class _InnerGraphs:
-    """What happens in the place of TensorFlow's own, which comes first among the arguments."""
+    """Replacements of TensorFlow's functions, which come first among the arguments."""
 
     def __init__(self, scope: ReplicaScope, context: Context | None) -> None:
         self._scope = scope
@@ -146,7 +146,7 @@ class _Recomputed:
         self._seen = {number: before[number] for number in read if number in before}
 
     def results(self) -> Any:
-        """What it gives, with a gradient of its own."""
+        """Return the results of the body, with a gradient of its own."""
         given = [*_tensors(self._arguments), *self._seen.values()]
         return _with_tensors(self._results, custom_gradient(self._with_gradient)(*given))
 

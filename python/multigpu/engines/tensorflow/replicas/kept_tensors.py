@@ -80,7 +80,7 @@ class Attributes:
 
 
 def _is_made(x: Any) -> bool:
-    """Whether it is a tensor of the graph that is being traced, or, outside of one, a tensor with a value."""
+    """Return whether it is a tensor of the graph that is being traced, or, outside of one, a tensor with a value."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     parts = tf.nest.flatten(x, expand_composites=True) if tf.is_tensor(x) and not isinstance(x, tf.Variable) else []
     return bool(parts) and all(getattr(part, "graph", None) is graph for part in parts)

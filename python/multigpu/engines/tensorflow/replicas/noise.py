@@ -47,7 +47,7 @@ class Draw(NamedTuple):
 
 
 class SliceNoise:
-    """What the functions draw that draw from a seed, while a replica runs.
+    """Replacements for functions that draw from a seed, while a replica runs.
 
     Attributes:
         drawn: functions and shapes of the draws so far, if it runs op by op.
@@ -157,7 +157,7 @@ class SliceNoise:
     def _of_whole_batch(
         self, draw: Callable[..., tf.Tensor], given: dict[str, Any], of_rows: str, shape: tf.Tensor, rows: Rows
     ) -> tf.Tensor:
-        """What the global batch draws, of which the slice keeps its own; what others draw there does not matter."""
+        """Draw for the global batch, and return the part of the slice. The values of other slices do not matter."""
         axis, size = rows.axis, shape[rows.axis]
         total, first = self._total * rows.each, self._first * rows.each
         of_slice = tf.clip_by_value(tf.range(total) - first, 0, size - 1)

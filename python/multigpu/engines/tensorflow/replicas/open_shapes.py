@@ -1,4 +1,4 @@
-"""What the shapes of a trace are for many rows: TensorFlow infers them once more, from stand-ins of the slices."""
+"""Shapes of a trace for many rows: TensorFlow infers them once more, from stand-ins of the slices."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class OpenShapes:
             self._give_rows(x)
 
     def of(self, shape: tf.Tensor) -> tf.TensorShape:
-        """What a shape of the trace is for many rows."""
+        """Return a shape of the trace for many rows."""
         with self._graph.as_default():
             return tf.fill(self._stand_in(shape), False).shape
 
@@ -100,7 +100,7 @@ def _captured(x: tf.Tensor) -> tf.Tensor | None:
 
 
 def _is_opaque(x: tf.Tensor) -> bool:
-    """Whether what a tensor depends on does not tell more of its shape, nor the tensor of others."""
+    """Return whether what a tensor depends on does not tell more of its shape, nor the tensor of others."""
     op = x.op
     calls = any(attribute.type in ("func", "list(func)") for attribute in op.op_def.attr)
     takes_handle = any(each.dtype in (tf.resource, tf.variant) for each in [x, *op.inputs])

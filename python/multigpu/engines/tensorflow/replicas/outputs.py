@@ -18,7 +18,7 @@ WITH_ROWS = object()  # in the place of an output that is merged
 
 
 class Result(NamedTuple):
-    """What a run gives: outputs, what rides on them, tensors of inner layers; added losses; values of state."""
+    """The results of a run: outputs and their attributes, tensors of inner layers; added losses; values of state."""
 
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
@@ -42,7 +42,7 @@ class Constant:
         return output.value if isinstance(output, Constant) else output
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
-        """What of it belongs to the structure of a function's results, and its tensors, of which it has none."""
+        """Return the value, which belongs to the structure of a function's results, and no tensors."""
         return (self.value,), ()
 
     @classmethod

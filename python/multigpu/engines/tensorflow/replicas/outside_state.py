@@ -1,4 +1,4 @@
-"""What a template uses that is no variable of Keras: variables of TensorFlow, queues, tables.
+"""State outside of Keras that a template uses: variables of TensorFlow, queues, tables.
 
 A trace reads it where it is. What it reads may be trained: by a loop of one's own, since Keras does not know of it.
 What it changes would be changed by each replica.
@@ -64,7 +64,7 @@ def _changing(handle: tf.Tensor) -> Iterator[str]:
 
 
 def _name(handle: tf.Tensor, function: tf.types.experimental.ConcreteFunction, layers: Sequence[keras.Layer]) -> str:
-    """What has a handle: an attribute of a layer, or else a variable by its name."""
+    """Return a name for a handle: the attribute of a layer that has it, or the variable's name."""
     for layer in layers:
         for name, value in vars(layer).items():
             if name.startswith("_self_"):  # what TensorFlow keeps of its attributes

@@ -73,7 +73,7 @@ class Parts:
 
 
 def in_parts() -> bool:
-    """Whether this code is being run by a replica that has parts."""
+    """Return whether this code is being run by a replica that has parts."""
     return _scope.get() is not None
 
 

@@ -1,4 +1,4 @@
-"""Where a slice is in the global batch, as a replica is told."""
+"""The position of a slice in the global batch, as an input of a replica."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -117,7 +117,7 @@ class Replica:
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """What it takes: values of the variables, dense components of a slice, and where that is."""
+        """Return the types of its inputs: values of the variables, dense components of a slice, and its position."""
         variables = [tf.TensorSpec(v.shape, stored_dtype(v)) for v in self._variables]
         return [
             *variables,

@@ -159,7 +159,7 @@ def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: Gr
 
 
 def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor, rows: Rows | None) -> tf.Tensor | tf.IndexedSlices:
-    """What goes back to the owner, which gives no gradient where none is connected."""
+    """Return the gradient to send to the owner: zeros if none is connected."""
     return tf.zeros_like(weight) if gradient is None else counted_rows(gradient, kept, rows)
 
 

@@ -81,7 +81,7 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
 
 
 def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
-    """What the outputs of an op depend on. Layers multiply by 0 what they do not use, to have it connected."""
+    """Return the inputs that an op depends on. Layers multiply unused ones by 0, to have them connected."""
     return [] if op.type == "Mul" and any(_is_zero(x) for x in op.inputs) else op.inputs
 
 

@@ -17,7 +17,7 @@ _in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica",
 
 
 def in_replica() -> bool:
-    """Whether this code is being run by a replica."""
+    """Return whether this code is being run by a replica."""
     return _in_replica.get()
 
 
@@ -137,7 +137,7 @@ class ReplicaScope(keras.StatelessScope):
         return {number: len(reads) for number, reads in self._reads.items()}
 
     def is_inner(self) -> bool:
-        """Whether code runs in a branch or loop of the replica."""
+        """Return whether code runs in a branch or loop of the replica."""
         return tf.compat.v1.get_default_graph() is not self._graph
 
     def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:

@@ -77,7 +77,7 @@ def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
 
 
 def _is_composite(x: tf.Tensor) -> bool:
-    """Whether it is ragged or sparse."""
+    """Return whether it is ragged or sparse."""
     return len(tf.nest.flatten(x, expand_composites=True)) > 1
 
 
@@ -95,7 +95,7 @@ def _is_of_slice(x: tf.Tensor) -> bool:
 
 
 def _grows_by_rows(x: tf.Tensor, two: tf.Tensor, three: tf.Tensor) -> bool:
-    """Whether a tensor has rows, of one size, as those of runs with 2 and 3 rows tell."""
+    """Return whether a tensor has rows, of one size, as those of runs with 2 and 3 rows tell."""
     rows = [_num_rows(each) for each in (two, three)]
     same = _is_composite(x) or x.shape[1:] == two.shape[1:] == three.shape[1:]
     return same and rows[0] > 0 and rows[0] % 2 == 0 and rows[0] * 3 == rows[1] * 2

@@ -1,4 +1,4 @@
-"""What a forward pass assigns (moving means, counters, seeds): from one value per replica to the one value kept."""
+"""State that a forward pass assigns (moving means, counters, seeds): merge one value per replica into one."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
 
 def is_combined(variable: keras.Variable, assigned_by_users: Collection[int]) -> bool:
-    """Whether its values in the replicas tell its value for the global batch, as a mean or that of the first.
+    """Return whether its values in the replicas tell its value for the global batch, as a mean or that of the first.
 
     It says so, or Keras' own code alone assigns it, which keeps moving means and seeds.
     """

@@ -85,7 +85,7 @@ def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def is_differentiable(x: tf.Tensor) -> bool:
-    """Whether a tensor can carry a gradient."""
+    """Return whether a tensor can carry a gradient."""
     return x.dtype.is_floating or x.dtype.is_complex
 
 

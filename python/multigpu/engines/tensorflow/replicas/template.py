@@ -13,7 +13,7 @@ from multigpu.private_api.layers import sublayers, wants_jit
 
 @dataclass(frozen=True)
 class TemplateParts:
-    """What a call of the template consists of.
+    """The parts of a call of the template.
 
     Attributes:
         template: the model itself.

@@ -66,7 +66,7 @@ def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] |
 
 
 def is_overwritten(variable: keras.Variable) -> bool:
-    """Whether an optimizer takes the gradient of a variable for its new value, as that of a scale of float8."""
+    """Return whether an optimizer takes the gradient of a variable for its new value, as that of a scale of float8."""
     return getattr(variable, "overwrite_with_gradient", False)
 
 

@@ -1,4 +1,4 @@
-"""Chunked broadcast: a weight that is larger than a device's share goes out in pieces, which the replicas pass on.
+"""Send a large weight in pieces: one piece to each replica, which passes it on to the others.
 
 Sent whole to every replica, it would leave its owner N − 1 times, and the others would wait. In pieces it leaves once,
 one piece to each other replica, which passes it on; its gradient comes back the same way, and is summed in pieces, on

@@ -48,7 +48,7 @@ class Tables:
 
 
 def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
-    """What the layer's own `call` gives, computed on the owner's device, from the rows alone."""
+    """Return the result of the layer's own `call`, computed on the owner's device, from the rows alone."""
     table = _table(layer)
     with tf.device(locate(table)):
         ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)

@@ -1,4 +1,4 @@
-"""Who holds the memory of a variable that moves goes on with the new one; whoever cannot be told of it fails aloud.
+"""Redirect users of a variable that moves to its new memory; those that cannot be redirected raise an error.
 
 A function that was traced has captured the handles of the variables that it reads: Python objects, in lists of Python.
 There they are exchanged, and the function reads, assigns and differentiates the variables where they are now. A

@@ -17,7 +17,7 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # of functions
 
 @dataclass
 class GradientStructure:
-    """What the backward pass of one call finds: from results through replicas to owners. A tape may make several.
+    """Findings of the backward pass of one call: from results through replicas to owners. A tape may make several.
 
     Attributes:
         used: numbers of the results (outputs, then added losses) on which the differentiated value depends.
@@ -80,7 +80,7 @@ class GradientStructure:
         return self._connected.intersection(weights)
 
     def any_used(self, numbers: Collection[int]) -> bool:
-        """Whether any of these results was used. Owners ask, after all replicas."""
+        """Return whether any of these results was used. Owners ask, after all replicas."""
         self._at_owners = True
         return not self.used.isdisjoint(numbers)
 

@@ -32,7 +32,7 @@ def ways_of_lookup(function: ConcreteFunction, known: Collection[int], weights: 
 
 
 class _Body:
-    """What a function does with its inputs."""
+    """The body of a function, and what it does with its inputs."""
 
     def __init__(self, definition: Any, of_inputs: Sequence[_Ids], library: Mapping[str, Any]) -> None:
         self.inputs = [argument.name for argument in definition.signature.input_arg]
@@ -85,7 +85,7 @@ class _Body:
         return [source for source in node.input if not source.startswith("^")]
 
     def _is_length_of_row(self, node: Any) -> bool:
-        """Whether this is an element of a shape, other than the first, which is the number of rows."""
+        """Return whether this is an element of a shape, other than the first, which is the number of rows."""
         shape, begin = (self._nodes.get(source.partition(":")[0]) for source in node.input[:2])
         if shape is None or shape.op != "Shape" or begin is None or begin.op != "Const":
             return False
@@ -132,5 +132,5 @@ def _takes_rows(node: Any) -> bool:
 
 
 def _sums_rows(node: Any) -> bool:
-    """Whether the op adds rows up, in such a way that its gradient has each of them once."""
+    """Return whether the op adds rows up, in such a way that its gradient has each of them once."""
     return node.op.startswith("SparseSegment") and node.attr["sparse_gradient"].b

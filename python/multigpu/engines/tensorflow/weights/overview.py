@@ -84,7 +84,7 @@ def routes_of(
 
 
 def traffic(device: str, routes: Sequence[Route]) -> Traffic:
-    """What weights and gradients make a device receive and send in a step."""
+    """Return the bytes of weights and gradients that a device receives and sends in a step."""
     moves = [
         (move, bucket)
         for buckets, devices in routes

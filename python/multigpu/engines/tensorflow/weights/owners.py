@@ -52,7 +52,7 @@ def _by_devices(
 
 
 def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[keras.Variable]]:
-    """What gets an owner together: weights in the order of use, and state that fits into one bucket, all of it."""
+    """Return groups of variables with one owner: weights in the order of use; all state, if it fits into one bucket."""
     total = sum(map(num_bytes, variables))
     is_state = not any(variable.trainable for variable in variables)
     limit = BUCKET_BYTES if is_state and total < BUCKET_BYTES else total / (BLOCKS_OF_OWNER * num_owners)
