@@ -20,7 +20,7 @@ class Block(layers.Layer):
     def __init__(self, way):
         super().__init__()
         self.way = way
-        self.dense = layers.Dense(4, activation="tanh")
+        self.dense = layers.Dense(4, activation=keras.ops.sin)  # which no CPU fuses with the product
         self.made_before, self.imported = keras.remat(self.part), imported_before(lambda x: self.part(x))
 
     def build(self, shape):
@@ -125,7 +125,7 @@ def test_it_is_computed_again_on_the_same_device_and_nothing_else_is_kept():
     parallel = multigpu.multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared(), jit_compile=False)
     run = executed(lambda: parallel.train_on_batch(X, Y))
-    assert run.devices_of("Tanh") - run.devices_of("TanhGrad") == {"CPU:0": 6, "CPU:1": 6}
+    assert run.ops["Sin"] == {"CPU:0": 6, "CPU:1": 6}
 
 
 def test_an_estimate_knows_what_is_not_kept():
