@@ -58,18 +58,30 @@ def compared(model: keras.Model, use: Use, rows: int) -> dict[str, Any]:
     try:
         one = run(model, first, True)
     except Exception as error:
-        return {"verdict": "one device fails", "why": told(error)}
+        return refusal(model) or {"verdict": "one device fails", "why": told(error)}
     permuted = run(model, list(reversed(first)), True).off(one)
     middle = time.perf_counter()
     try:
         several = run(multigpu.multi_gpu_model(model, gpus=GPUS), first, False)
     except Exception as error:
-        refused = isinstance(error, ValueError) and "Expected" in str(error) and "Received" in str(error)
-        return {"verdict": "refused" if refused else "CRASHES", "why": told(error)}
+        return {"verdict": "refused" if is_refusal(error) else "CRASHES", "why": told(error)}
     off = several.off(one)
     verdict = "equal" if off <= 1 else "ill-conditioned" if off <= ALIKE * permuted else "DIFFERS"
     seconds = {"one": round(middle - begin, 1), "several": round(time.perf_counter() - middle, 1)}
     return {"verdict": verdict, "off": round(off, 3), "permuted": round(permuted, 3), "seconds": seconds}
+
+
+def refusal(model: keras.Model) -> dict[str, Any] | None:
+    """The verdict on a model that is refused before anything runs."""
+    try:
+        multigpu.multi_gpu_model(model, gpus=GPUS)
+    except Exception as error:
+        return {"verdict": "refused", "why": told(error)} if is_refusal(error) else None
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the error is one that tells what to do."""
+    return isinstance(error, ValueError) and "Expected" in str(error) and "Received" in str(error)
 
 
 def told(error: Exception) -> str:

@@ -122,8 +122,9 @@ def trains_and_predicts(x: Any, learn: Callable[[Any], dict[str, Any]], start: d
 
 
 def _in(order: np.ndarray, structure: Any) -> Any:
-    """The same arrays with their rows in another order."""
-    return keras.tree.map_structure(lambda a: None if a is None else np.array(a)[order], structure)
+    """The same arrays with their rows in another order; one that has not as many stays as it is."""
+    rows = lambda a: np.array(a)[order] if np.shape(a)[:1] == order.shape else a  # noqa: E731
+    return keras.tree.map_structure(lambda a: None if a is None else rows(a), structure)
 
 
 def regresses() -> Callable[[Any], dict[str, Any]]:

@@ -111,6 +111,28 @@ def test_other_numbers_of_all_rows_are_taken(run_eagerly):
     assert_same_training(build, x, y, **ways)
 
 
+def scaled_by(row):
+    """A model whose second input has one number for all rows, as often as there are rows."""
+    x, scale = keras.Input((3,)), keras.Input(())
+    return keras.Model([x, scale], layers.Dense(2)(layers.Dense(3)(x) * scale[row]))
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_the_first_number_of_an_input_may_stand_for_those_of_all_rows(run_eagerly):
+    x, y = (random_rows(21, 3), np.full(21, 3.0, "float32")), random_rows(21, 2)
+    ways = {"compile": lambda: {**mean_squared(), "run_eagerly": run_eagerly}, "only_fit": True}
+    assert_same_training(lambda: scaled_by(0), x, y, **ways)
+
+
+def test_it_may_not_where_rows_have_other_numbers_nor_may_the_last():
+    parallel = multi_gpu_model(scaled_by(0), gpus=2)
+    with pytest.raises(ValueError, match=r"Expected layers that take the rows .* are run apart"):
+        parallel.predict([X, np.arange(8.0)], verbose=0)
+    parallel = multi_gpu_model(scaled_by(-1), gpus=2)
+    with pytest.raises(ValueError, match=r"whose StridedSlice makes numbers of shape \(\) of all rows"):
+        parallel.predict([X, np.ones(8)], verbose=0)
+
+
 # Op by op, a trace that is never run shows it -------------------------------------------------------------------------
 
 

@@ -93,13 +93,19 @@ def _check_rows_kept(model: keras.Model) -> None:
                 continue  # a layer of somebody's own may have to do with shapes alone, such as one for positions
             given = [x.shape for x in keras.tree.flatten(operation.input) if x.shape and x.shape[0] is None]
             lost = [x.shape for x in keras.tree.flatten(operation.output) if None not in x.shape]
-            if given and lost:
+            if given and lost and not _may_stand_for_all(operation, part):
                 raise ValueError(
                     "Expected functions that take the rows of a batch one by one, so that slices of it can be run and "
                     f"merged. Received: {operation.name!r}, whose output has shape {tuple(lost[0])} for an input of "
                     f"shape {tuple(given[0])}. Keep the batch axis, or compare rows in a loss function, which sees the "
                     "global batch."
                 )
+
+
+def _may_stand_for_all(operation: keras.Operation, model: keras.Model) -> bool:
+    """Whether it takes one of an input's numbers, a setting that all rows have: a trace shows which one."""
+    takes_one = type(operation).__name__ == "GetItem" and operation.output.shape == ()
+    return takes_one and any(operation.input is x and len(x.shape) == 1 for x in model.inputs)
 
 
 def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:

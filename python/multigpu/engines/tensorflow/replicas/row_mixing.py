@@ -1,7 +1,7 @@
 """Outputs that mix the rows of a batch: found in the trace of a replica, which has the rows of its slice alone."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import keras
@@ -64,9 +64,9 @@ def check_rows_apart(
 def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]:
     """Ops that mix rows, on which outputs depend, in order."""
     of_rows = set(map(id, rows))
-    reading = []
+    reading, given = [], set(of_rows)
     for op in tf.compat.v1.get_default_graph().get_operations():
-        if op.type not in OF_SHAPES and any(id(x) in of_rows for x in op.inputs):
+        if op.type not in OF_SHAPES and any(id(x) in of_rows for x in op.inputs) and not _stands_for_all(op, given):
             of_rows.update(map(id, op.outputs))
             reading.append(op)
     needed, mixes = set(map(id, outputs)), []
@@ -78,6 +78,16 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
         if taken and closed and op.type not in FUNCTIONS:  # of which one result may read rows, and another not
             mixes.append(Mix(op, taken[0], closed[0]))
     return mixes[::-1]
+
+
+def _stands_for_all(op: tf.Operation, given: Collection[int]) -> bool:
+    """Whether it takes the first of an input's numbers, one for each row: a setting, which the first batch shows."""
+    if op.type != "StridedSlice" or op.inputs[0].shape.rank != 1 or op.outputs[0].shape.rank != 0:
+        return False
+    x = op.inputs[0]
+    while id(x) not in given and x.op.type in ("Identity", "Cast"):
+        x = x.op.inputs[0]
+    return id(x) in given and tf.get_static_value(op.inputs[1]) == 0
 
 
 def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
