@@ -438,8 +438,9 @@ def places(*, of_images: int) -> Given:
     }
 
 
-def steps(rows: int) -> np.ndarray:
-    return np.full(rows, 2, "int32")
+def for_all(value: float) -> Callable[[int], np.ndarray]:
+    """A setting, given once for each row."""
+    return lambda rows: np.full(rows, value)
 
 
 PROMPTS: Given = {
@@ -706,7 +707,7 @@ BACKBONES = {
         rope_theta=10000.0,
         partial_rotary_factor=1.0,
     ),
-    "StableDiffusion3Backbone": Case(stable_diffusion, given={"num_steps": steps}),
+    "StableDiffusion3Backbone": Case(stable_diffusion, given={"num_steps": for_all(2), "guidance_scale": for_all(7.5)}),
     "SwinTransformerBackbone": of(
         "SwinTransformerBackbone", image_shape=(32, 32, 3), embed_dim=8, depths=(1, 2), num_heads=(2, 4), window_size=4
     ),

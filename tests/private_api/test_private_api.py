@@ -123,7 +123,7 @@ def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():
     def stand_in(name, draw):
         return lambda *args, **kwargs: [asked.append(name), draw(*args, **kwargs)][1]
 
-    with random_ops.draws_replaced(stand_in):
+    with random_ops.draws_replaced(stand_in, lambda: True):
         keras.random.dropout(np.ones((2, 3), "float32"), 0.5, seed=1)
         keras.random.randint((2,), 0, 9, seed=1)
         keras.random.truncated_normal((2,), seed=1)
@@ -131,11 +131,17 @@ def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():
         keras.random.categorical(np.zeros((2, 3), "float32"), 1, seed=1)
         keras.random.beta((2,), 1.0, 1.0, seed=1)
         keras.random.binomial((2,), 3.0, 0.5, seed=1)
+        tf.nn.dropout(np.ones((2, 3), "float32"), 0.5)
+        tf.random.uniform((2,), 0, 9, tf.int32, seed=1)
+        tf.random.normal((2,))
+        tf.random.truncated_normal((2,))
     keras.random.normal((2,), seed=1)
     assert asked == [
         *["stateless_random_uniform_v2", "stateless_random_uniform_int_v2", "stateless_truncated_normal_v2"],
         *["stateless_random_normal_v2", "stateless_multinomial"],
         *["stateless_random_gamma_v3", "stateless_random_gamma_v3", "stateless_random_binomial"],
+        *["stateless_random_uniform_v2", "stateless_random_uniform_int_v2", "stateless_random_normal_v2"],
+        "stateless_truncated_normal_v2",
     ]
 
 

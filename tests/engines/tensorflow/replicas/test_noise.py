@@ -37,6 +37,9 @@ DRAWS = {  # of rows (rows, 6) and of rows of an open length (rows, length, 6)
     "uniform, without rows": lambda x, long, seed: random.uniform((3, 6), seed=seed)[0] + 0 * x,
     "uniform, seeded by a number": lambda x, long, seed: random.uniform(ops.shape(x), seed=3),
     "uniform, from the seeds of all": lambda x, long, seed: random.uniform(ops.shape(x)),
+    "from the seeds of all, in a branch": lambda x, long, seed: ops.cond(
+        ops.shape(long)[1] > 1, lambda: random.uniform(ops.shape(x)), lambda: x
+    ),
     "normal": lambda x, long, seed: random.normal((rows(x), 8), 1.0, 2.0, seed=seed),
     "normal of an odd width": lambda x, long, seed: random.normal((rows(x), 5), seed=seed),
     "normal, bfloat16": lambda x, long, seed: random.normal((rows(x), 5), dtype="bfloat16", seed=seed),
@@ -143,8 +146,36 @@ def test_so_it_is_op_by_op_where_all_sizes_are_numbers():
 
 def test_what_xla_compiles_draws_as_one_device_does_with_xla():
     kinds = ["uniform", "uniform of an odd width", "uniform, of rows times length", "normal of an odd width"]
-    draws = {name: DRAWS[name] for name in [*kinds, "truncated normal", "whole numbers", "dropout of whole columns"]}
+    kinds += ["truncated normal", "whole numbers", "dropout of whole columns", "from the seeds of all, in a branch"]
+    draws = {name: DRAWS[name] for name in kinds}
     assert_drawn_as_on_one_device(draws | THREEFRY, [(11, 5)], call=compiled, one_device=compiled)
+
+
+def of_whole_rows(x, long, seed):
+    return tf.random.uniform(tf.shape(x)[:1], 0, 10**9, tf.int64)[:, None] + tf.zeros(tf.shape(x), tf.int64)
+
+
+KEEPING_STATE = {  # in TensorFlow, which one device does not show
+    "uniform": lambda x, long, seed: tf.random.uniform(tf.shape(x), seed=1),
+    "whole numbers": of_whole_rows,
+    "normal": lambda x, long, seed: tf.random.normal(tf.shape(x), seed=1),
+    "truncated normal": lambda x, long, seed: tf.random.truncated_normal(tf.shape(x)),
+    "dropout": lambda x, long, seed: tf.nn.dropout(tf.ones((tf.shape(x)[0], 60)), 0.5, seed=1),
+}
+WITHOUT_ROWS = {"without rows": lambda x, long, seed: tf.random.uniform([6]) + 0 * x}
+
+
+@pytest.mark.parametrize("call", [traced, eagerly, compiled])
+def test_where_tensorflow_keeps_a_state_each_row_has_noise_of_its_own_in_each_step(call):
+    steps, _ = drawn(KEEPING_STATE, [(11, 5)] * 2, call, gpus=4)
+    for number, name in enumerate(KEEPING_STATE):
+        rows = {tuple(row) for step in steps for row in np.asarray(step[number])}
+        assert len(rows) == 22, name
+
+
+def test_and_noise_without_rows_is_the_same_for_all_rows():
+    (step,), _ = drawn(WITHOUT_ROWS, [(11, 5)], traced, gpus=4)
+    assert len(np.unique(step, axis=0)) == 1
 
 
 @pytest.mark.quick

@@ -45,6 +45,9 @@ WAYS = {
         "a row for each row": lambda table, x: tf.gather(table, tf.zeros(tf.shape(x)[0], tf.int32)),
         "the ids again": lambda table, x: tf.gather(table, tf.gather(*different(x))),
         "drawn": lambda table, x: tf.gather(table, tf.random.uniform([3], maxval=4, dtype=tf.int32)),
+        "drawn for each row": lambda table, x: tf.gather(
+            table, tf.random.stateless_uniform(tf.shape(x), [1, 2], maxval=4, dtype=tf.int32)
+        ),
     },
     Rows.BY_ID: {
         "each id once": lambda table, x: tf.gather(table, tf.cast(different(x)[0], tf.int64)),
@@ -56,6 +59,9 @@ WAYS = {
     },
     Rows.BY_PLACE: {
         "positions": lambda table, x: tf.gather(table, tf.range(tf.shape(x)[1])),
+        "drawn from a seed": lambda table, x: tf.gather(
+            table, tf.random.stateless_uniform([3], [1, 2], maxval=4, dtype=tf.int32)
+        ),
         "different constants": lambda table, x: tf.gather(table, different(IDS)[0]),
     },
     Rows.UNCLEAR: {

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -12,6 +13,16 @@ CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")  # ops whose first inpu
 def within_xla() -> bool:
     """Whether XLA will compile the function that is being traced, for which TensorFlow sets a context of its own."""
     return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def around_xla() -> contextlib.AbstractContextManager[Any]:
+    """The graph around a function that XLA will compile, which cannot read what is on another device."""
+    if not within_xla():
+        return contextlib.nullcontext()
+    graph = tf.compat.v1.get_default_graph()
+    while control_flow_util.GraphOrParentsInXlaContext(graph):
+        graph = graph.outer_graph
+    return graph.as_default()
 
 
 @contextlib.contextmanager

@@ -4,12 +4,13 @@ They look each other up in modules without a public name; those of `tf.raw_ops` 
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
-from tensorflow.python.ops import gen_stateless_random_ops, gen_stateless_random_ops_v2
+from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
 
 from multigpu.base.replaced import replaced
 
@@ -27,17 +28,56 @@ BY_SEED = (
     "stateless_random_poisson",
     "stateless_parameterized_truncated_normal",
 )
+KEEPING_STATE = {  # how what they draw is drawn from a seed
+    "random_uniform": lambda seed, shape, dtype: tf.random.stateless_uniform(shape, seed, dtype=dtype),
+    "random_uniform_int": lambda seed, shape, minval, maxval: tf.random.stateless_uniform(
+        shape, seed, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype
+    ),
+    "random_standard_normal": lambda seed, shape, dtype: tf.random.stateless_normal(shape, seed, dtype=dtype),
+    "truncated_normal": lambda seed, shape, dtype: tf.random.stateless_truncated_normal(shape, seed, dtype=dtype),
+}
+
+StandIn = Callable[[str, Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]
 
 
 @contextlib.contextmanager
-def draws_replaced(stand_in: Callable[[str, Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]) -> Iterator[None]:
-    """While it lasts, each function that draws from a seed is what `stand_in` makes of its name and itself."""
+def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> Iterator[None]:
+    """While it lasts, each function that draws from a seed is what `stand_in` makes of its name and itself.
+
+    What keeps a state in TensorFlow gives a seed alone, from which the numbers are then drawn.
+
+    Args:
+        stand_in: takes a name and a function.
+        applies: whether code that runs now is meant, and not that of another thread.
+    """
     places: list[tuple[Any, str]] = [(gen_stateless_random_ops_v2, name) for name in (*BY_COUNTER, *OTHERS)]
     places += [(gen_stateless_random_ops, name) for name in BY_SEED]
+    seeded = functools.partial(_from_a_seed, gen_random_ops.random_uniform_int, applies)
     with contextlib.ExitStack() as stack:
         for module, name in places:
             stack.enter_context(replaced(module, name, stand_in(name, getattr(module, name))))
+        for name, draw in KEEPING_STATE.items():
+            original = getattr(gen_random_ops, name)
+            stack.enter_context(replaced(gen_random_ops, name, functools.partial(seeded, original, draw)))
         yield
+
+
+def _from_a_seed(
+    whole_numbers: Callable[..., tf.Tensor],
+    applies: Callable[[], bool],
+    original: Callable[..., tf.Tensor],
+    draw: Callable[..., tf.Tensor],
+    /,
+    *args: Any,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
+) -> tf.Tensor:
+    if not applies():
+        return original(*args, seed=seed, seed2=seed2, name=name)
+    largest = tf.constant(tf.int32.max, tf.int64)  # of 64 bits, which are computed on the host
+    drawn = whole_numbers([2], tf.zeros([], tf.int64), largest, seed=seed, seed2=seed2)
+    return draw(tf.cast(drawn, tf.int32), *args)
 
 
 def known_sizes(shape: tf.Tensor) -> tf.TensorShape:

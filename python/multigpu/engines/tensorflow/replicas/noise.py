@@ -73,15 +73,21 @@ class SliceNoise:
     @contextlib.contextmanager
     def of_slice(self) -> Iterator[None]:
         """While it lasts, this thread draws the noise of the slice."""
-        with _one_at_a_time, draws_replaced(lambda name, draw: functools.partial(self._draw, name, draw)):
+        with _one_at_a_time, draws_replaced(self._stand_in, self._is_meant):
             token = _noise.set(self)
             try:
                 yield
             finally:
                 _noise.reset(token)
 
+    def _stand_in(self, name: str, draw: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        return functools.partial(self._draw, name, draw)
+
+    def _is_meant(self) -> bool:
+        return _noise.get() is self
+
     def _draw(self, name: str, draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
-        if _noise.get() is not self:  # another thread
+        if not self._is_meant():  # but another thread
             return draw(*args, **kwargs)
         given = inspect.signature(draw).bind(*args, **kwargs).arguments
         of_rows = "logits" if name == "stateless_multinomial" else "shape"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.private_api.graphs import around_xla
 from multigpu.engines.tensorflow.private_api.variables import is_seed
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.weights.buckets import Types
@@ -59,7 +60,7 @@ class ReplicaScope(keras.StatelessScope):
         """The value in this replica, or None for a variable that is not the template's: Keras reads the real one."""
         value = super().get_current_value(variable)
         if value is None and is_seed(variable):  # Keras' generator for layers that have none belongs to no model
-            value = self._begin_with(variable, read(variable))
+            value = self._begin(variable)
         self._note_read(variable, tf.as_dtype(variable.dtype))  # which is, under autocast, the type to be read in
         return value
 
@@ -99,7 +100,7 @@ class ReplicaScope(keras.StatelessScope):
         """The value with which the template started."""
         self._note_read(variable, stored_dtype(variable))
         before = self._before.get(id(variable))
-        return self._begin_with(variable, read(variable)) if before is None else before
+        return self._begin(variable) if before is None else before
 
     def value_now(self, variable: keras.Variable) -> tf.Tensor:
         """The value that the template would leave behind."""
@@ -142,6 +143,11 @@ class ReplicaScope(keras.StatelessScope):
 
     def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:
         self._reads.setdefault(id(variable), []).append((dtype, self.is_inner()))
+
+    def _begin(self, variable: keras.Variable) -> tf.Tensor:
+        """The same, with the value of a variable that was not sent."""
+        with around_xla():
+            return self._begin_with(variable, read(variable))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Sets the value with which the template starts."""

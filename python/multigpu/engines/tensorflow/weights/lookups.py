@@ -10,6 +10,7 @@ from multigpu.engines.tensorflow.weights.rows import Rows, one_way
 PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows where that of their result is
 SAME_IDS = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "EnsureShape")  # as their input
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # whose first input decides
+KEEPING_STATE = ("Random", "Multinomial", "TruncatedNormal", "ParameterizedTruncatedNormal")  # ops that draw
 SHIFTS = ("AddV2", "Sub")  # Keras counts from the end what is below 0: by such an op, of which it then selects
 
 _Ids = Rows | None  # None of what depends on no row
@@ -95,7 +96,7 @@ class _Body:
     def _found(self, node: Any, source: str) -> _Ids:
         """How a result of an op depends on rows, whose inputs are known."""
         given = [self._ids.get(x, self._ids.get(x.partition(":")[0])) for x in self._asked(node)]
-        if "Random" in node.op or node.op == "Multinomial":
+        if node.op.startswith(KEEPING_STATE):
             return Rows.APART  # drawn by each replica for itself
         if all(each is None for each in given):
             return None
