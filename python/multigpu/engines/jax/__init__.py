@@ -1,0 +1,1 @@
+"""The engine on JAX: a step is one program with global meaning, which XLA divides among the devices."""

@@ -1,0 +1,106 @@
+"""Where arrays are: divided among the devices of a mesh, or copied to each; in device memory, or on the host."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+SMALLEST = 2048  # numbers of an array that is worth dividing: less costs more in latency than it saves
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How arrays are laid out.
+
+    Attributes:
+        mesh: the devices.
+        on_host: whether variables rest in host memory between steps.
+        sharded: whether large variables are divided among the devices, rather than copied to each.
+    """
+
+    mesh: Mesh
+    on_host: bool = False
+    sharded: bool = True
+
+    @cached_property
+    def copied(self) -> NamedSharding:
+        """A copy on every device."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @cached_property
+    def divided(self) -> NamedSharding:
+        """Rows in as many parts as devices. Inside of a step they need not be of one size."""
+        return NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+
+    def rows(self, count: int) -> NamedSharding:
+        """Rows in parts of one size: as many as devices where these divide them, or else fewer, with copies."""
+        spec = self._spec([count])
+        return NamedSharding(self.mesh, PartitionSpec(spec[0]))
+
+    def in_step(self, variable: Any) -> NamedSharding:
+        """For the value of a variable while a step runs."""
+        shape = tuple(variable.shape)
+        if not self.sharded or math.prod(shape) < SMALLEST:
+            return self.copied
+        whole = [axis for axis, size in enumerate(shape) if size % self.mesh.size == 0]
+        if whole:
+            axis = max(whole, key=lambda axis: (shape[axis], axis))
+            return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.mesh.axis_names))
+        return NamedSharding(self.mesh, PartitionSpec(*self._spec(shape)))
+
+    def _spec(self, shape: Sequence[int]) -> list[tuple[str, ...] | None]:
+        """Each axis of the mesh divides the largest axis of the array that it can."""
+        left, spec = list(shape), [()] * len(shape)  # type: list[int], list[tuple[str, ...]]
+        for name, size in self.mesh.shape.items():
+            able = [axis for axis, length in enumerate(left) if length and length % size == 0]
+            if able:
+                axis = max(able, key=lambda axis: (left[axis], axis))
+                left[axis] //= size
+                spec[axis] += (name,)
+        return [names or None for names in spec]
+
+    def at_rest(self, variable: Any) -> NamedSharding:
+        """For the value of a variable between steps."""
+        sharding = self.in_step(variable)
+        return sharding.with_memory_kind("pinned_host") if self.on_host and variable.ndim else sharding
+
+    def place(self, state: Any) -> Any:
+        """Values as they rest, each in memory of its own: Keras lets averages share that of weights."""
+        seen: set[int] = set()
+
+        def place_one(value: Any) -> jax.Array:
+            fresh = id(value) not in seen
+            seen.add(id(value))
+            return put(value if fresh else np.array(value), self.at_rest(value))
+
+        return jax.tree.map(place_one, state)
+
+
+def put(value: Any, sharding: Sharding) -> jax.Array:
+    """An array where it is wanted; it is the same object if it is there already."""
+    if isinstance(value, jax.Array) and value.sharding == sharding:
+        return value
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    value = np.asarray(value)  # of several processes, each gives its part of what all have
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+
+
+def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
+    """Moves variables onto the mesh, in place and with their values."""
+    for variable in variables:
+        if variable.value.sharding != layout.at_rest(variable.value):
+            # through NumPy: memory that is shared with an old array would go when that is given up
+            variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
+
+
+def bring_home(variables: Iterable[keras.Variable]) -> None:
+    """Moves variables to the default device, bound to none, as Keras makes them."""
+    for variable in variables:
+        variable.assign(jax.numpy.asarray(np.asarray(variable.value)))

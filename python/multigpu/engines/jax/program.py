@@ -1,0 +1,61 @@
+"""A step as a program of JAX, which can be read, and edited, before XLA divides it among the devices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+LOOPS = ("scan", "while")
+
+
+def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
+    """The program of a function, and the structure of what it returns."""
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    return with_signed_indices(program), jax.tree.structure(shapes)
+
+
+def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
+    """Runs a program that was traced, usually inside of a larger one."""
+    return jax.tree.unflatten(structure, core.jaxpr_as_fun(program)(*jax.tree.leaves(args)))
+
+
+def has(program: Any, *names: str) -> bool:
+    """Whether a program, or one inside of it, has an operation of one of these names."""
+    equations = getattr(program, "jaxpr", program).eqns
+    return any(
+        equation.primitive.name in names or any(has(inner, *names) for inner in core.jaxprs_in_params(equation.params))
+        for equation in equations
+    )
+
+
+def with_signed_indices(part: Any) -> Any:
+    """A program, or parameters that may have programs in them, in which no index is an unsigned number.
+
+    The gradient of a sort has such indices. Where it has unevenly divided rows, XLA ends the process: it compares them
+    with a signed number of its own (`Check failed: ShapeUtil::IsScalarWithElementType`).
+    """
+    if isinstance(part, core.ClosedJaxpr):
+        return part.replace(jaxpr=with_signed_indices(part.jaxpr))
+    if isinstance(part, core.Jaxpr):
+        return part.replace(eqns=[new for equation in part.eqns for new in _signed(equation)])
+    if type(part) in (tuple, list):
+        return type(part)(map(with_signed_indices, part))
+    return part
+
+
+def _signed(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
+    """The equation, after one that converts its indices if they are unsigned."""
+    if not _has_unsigned_indices(equation):
+        params = {name: with_signed_indices(value) for name, value in equation.params.items()}
+        return [equation.replace(params=params)]
+    operand, indices, *updates = equation.invars
+    convert = jax.make_jaxpr(lambda x: jax.lax.convert_element_type(x, np.int32))(indices.aval).eqns[0]
+    convert = convert.replace(invars=[indices])
+    return [convert, equation.replace(invars=[operand, *convert.outvars, *updates])]
+
+
+def _has_unsigned_indices(equation: core.JaxprEqn) -> bool:
+    takes_indices = equation.primitive.name.startswith(("gather", "scatter"))
+    return takes_indices and np.issubdtype(equation.invars[1].aval.dtype, np.unsignedinteger)

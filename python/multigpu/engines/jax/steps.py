@@ -1,0 +1,81 @@
+"""The functions of steps that Keras' loops call, running on all devices."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import keras
+
+from multigpu.engines.jax.layout import Layout
+from multigpu.engines.jax.program import LOOPS, has, run, trace
+from multigpu.engines.jax.rows import merge, open_rows, send
+
+KINDS = ("train", "test", "predict")
+
+
+class StepFunction:
+    """What stands in the place of a model's `train_function`, `test_function` or `predict_function`.
+
+    Keras' loops call it with the state (lists of arrays) and an iterator over batches.
+    """
+
+    def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
+        self._model, self._kind, self._layout = model, kind, layout
+        self._to_host = cpu_merge and kind == "predict"
+        self._compiled = bool(model.jit_compile) and not model.run_eagerly
+        donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps leave the weights where they are
+        self._run = jax.jit(self._program, **donated) if self._compiled else self._op_by_op
+        self._last: Any = None  # the state that the last step gave, which Keras gives back unless a callback had it
+
+    def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
+        """One execution: as many steps as the model has in one, as far as there are batches."""
+        outputs, state = self._one(state, next(iterator))  # the end of data is for Keras' loop
+        results = [outputs]
+        for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
+            outputs, state = self._one(state, data)
+            results.append(outputs)
+        if self._kind == "predict" and len(results) > 1:
+            outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
+        return outputs, state
+
+    def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
+        if state is not self._last:
+            state = self._layout.place(state)
+        outputs, self._last = self._run(state, send(data, self._layout, fill=self._compiled))
+        return (jax.device_get(outputs) if self._to_host else outputs), self._last
+
+    def _step(self, state: Any, data: Any) -> tuple[Any, Any]:
+        """The model's own step."""
+        outputs, new = getattr(self._model, f"{self._kind}_step")(state, data)
+        return outputs, (state[0], new) if self._kind == "predict" else new
+
+    def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
+        """The step as one program for all devices, between where values rest and where they are worked with."""
+        state, data = self._to_devices(state), open_rows(batch, self._layout)
+        program, structure = trace(self._step, state, data)
+        if has(program, *LOOPS):  # weights come together once, rather than in each turn
+            weights = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._layout.copied), state[0])
+            state = (weights, *state[1:])
+        outputs, new = run(program, structure, state, data)
+        if self._kind == "predict":
+            outputs = merge(outputs, self._layout)
+        return outputs, self._to_rest(new, jax.lax.with_sharding_constraint)
+
+    def _op_by_op(self, state: Any, batch: Any) -> tuple[Any, Any]:
+        """The step as it is, each operation on all devices."""
+        outputs, new = self._step(self._to_devices(state), open_rows(batch, self._layout))
+        return outputs, self._to_rest(new, jax.device_put)
+
+    def _to_devices(self, state: Any) -> Any:
+        if not self._layout.on_host:
+            return state
+        return jax.tree.map(lambda x: jax.device_put(x, self._layout.in_step(x).with_memory_kind("device")), state)
+
+    def _to_rest(self, state: Any, constrain: Any) -> Any:
+        state = jax.tree.map(lambda x: constrain(x, self._layout.in_step(x)), tuple(state))
+        if not self._layout.on_host:
+            return state
+        return jax.tree.map(lambda x: jax.device_put(x, self._layout.at_rest(x)), state)
+
+
