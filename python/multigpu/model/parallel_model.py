@@ -32,7 +32,6 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
 
     optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
     compiled = Shared()
-    stop_training = False  # by Keras' loop, which sets it
 
     def __init__(self, template: keras.Model, plan: Plan):
         # Keras reads the signature of `call` to pass on `training` and masks: it has to be the template's.

@@ -6,8 +6,8 @@ from multigpu.base.arguments import check_model
 from multigpu.engines import check_rows
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.redirected_template import parallel_of
-from multigpu.private_api.class_code import assigned_verbs, parallel_parts
-from multigpu.private_api.layers import is_fixed, sublayers, symbolic
+from multigpu.private_api.class_code import assigned_verbs
+from multigpu.private_api.layers import sublayers
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:
@@ -24,9 +24,7 @@ def check_template(model: keras.Model, groups: bool = False) -> None:
     check_model("model", model)
     _check_not_parallel(model)
     _check_verbs(model)
-    _check_called(model)
     _check_built(model)
-    _check_inputs(model)
     check_rows(model, groups)
 
 
@@ -49,35 +47,9 @@ def _check_verbs(model: keras.Model) -> None:
         )
 
 
-def _check_called(model: keras.Model) -> None:
-    """Refuses a class that has no call which could be spread, such as one whose `train_step` calls parts of it."""
-    if getattr(model.call, "__func__", None) is keras.Model.call:
-        raise ValueError(
-            "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "
-            f"Received: {model.name!r} of the class {type(model).__name__}, which has none. {parallel_parts(model)}"
-        )
-
-
 def _check_built(model: keras.Model) -> None:
     if not model.built:
         raise ValueError(
             f"Expected a built model, whose weights exist. Received: {model.name!r}, which is not built. Start it with "
             "`keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
         )
-
-
-def _check_inputs(model: keras.Model) -> None:
-    """Refuses a fixed batch size, which functions of a functional model may have noted.
-
-    A Sequential has none that counts: one that was built by a call only says how many rows it saw, and its layers are
-    called anew with each batch.
-    """
-    if isinstance(model, keras.Sequential):
-        return
-    for tensor in symbolic(model, "inputs"):
-        if is_fixed(tensor):
-            raise ValueError(
-                "Expected inputs with an open batch axis, so that a batch can be split. "
-                f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
-                "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
-            )

@@ -4,16 +4,17 @@ import os
 
 os.environ["KERAS_BACKEND"] = "jax"
 
-import jax
 import keras
 import pytest
 
-jax.config.update("jax_num_cpu_devices", 8)
+import multigpu
+
+multigpu.simulate_gpus(8)
 
 
 @pytest.fixture(autouse=True)
 def fresh_keras():
-    """Each test starts with the same seeds, no names taken, and as much memory as the first."""
+    """Each test starts with the same seeds and no names taken."""
+    assert len(multigpu.available_gpus()) == 8
     keras.utils.clear_session(free_memory=False)
-
     keras.utils.set_random_seed(0)

@@ -1,8 +1,14 @@
 """Devices of JAX: their names, the mesh of those at work, and stand-ins for GPUs that are not there."""
 
+import math
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 from jax.sharding import Mesh
+
+from multigpu.base.arguments import shown
+from multigpu.plan.device_names import short_name, stand_in
 
 STARTED = (
     "Expected `simulate_gpus()` to be called before JAX uses a device: JAX fixes its devices at first use. Received "
@@ -11,9 +17,60 @@ STARTED = (
 )
 
 
-def accelerators() -> list[jax.Device]:
-    """The devices that a number of GPUs counts: those of JAX's default platform in this process."""
-    return jax.local_devices()
+def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
+    """Names of the devices of this process by role: `gpus` counts and ids, `others` that can be asked for by name.
+
+    Args:
+        one_is_enough: whether a CPU alone counts, as it does where several machines train together.
+    """
+    found, cpus = jax.local_devices(), jax.local_devices(backend="cpu")
+    if len(cpus) > len(found):
+        found = cpus  # made on purpose, on a machine with fewer GPUs
+    others = list(dict.fromkeys(_names(found) + _names(jax.local_devices()) + _names(cpus)))
+    is_cpu_itself = found == cpus[:1]
+    return {"gpus": [] if is_cpu_itself and not one_is_enough else _names(found), "others": others}
+
+
+def _names(devices: list[jax.Device]) -> list[str]:
+    kinds = [device.platform.upper() for device in devices]
+    return [f"{kind}:{kinds[:number].count(kind)}" for number, kind in enumerate(kinds)]
+
+
+def present_device(device: object, cure: str) -> str:
+    """The short name of a device that is there, or a ValueError for the argument `device`, which ends in a cure."""
+    visible = visible_devices()
+    try:
+        name = stand_in(short_name(str(device)), visible["gpus"])
+    except ValueError:
+        name = None
+    if name not in visible["others"]:
+        present = visible["others"]
+        raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
+    return name
+
+
+def device_named(name: str, process: int | None = None) -> jax.Device:
+    """The device that has a name such as `"GPU:1"` in this process, or in another one."""
+    kind, number = name.split(":")
+    here = jax.process_index(backend=kind.lower()) if process is None else process
+    return [device for device in jax.devices(kind.lower()) if device.process_index == here][int(number)]
+
+
+def make_mesh(names: Sequence[str]) -> Mesh:
+    """The devices of these names, of all processes.
+
+    It has one axis for each prime factor of their number: what all devices do not divide, some may.
+    """
+    devices = [device_named(name, process) for process in range(jax.process_count()) for name in names]
+    factors = prime_factors(len(devices))
+    return Mesh(np.array(devices).reshape(factors), tuple(f"gpus{number}" for number in range(len(factors))))
+
+
+def prime_factors(number: int) -> list[int]:
+    """`12` → `[2, 2, 3]`."""
+    divisors = (divisor for divisor in range(2, math.isqrt(number) + 1) if number % divisor == 0)
+    first = next(divisors, number)
+    return [first, *prime_factors(number // first)] if number > 1 else []
 
 
 def host() -> jax.Device:
@@ -21,48 +78,17 @@ def host() -> jax.Device:
     return jax.local_devices(backend="cpu")[0]
 
 
-def name_of(device: jax.Device) -> str:
-    """`"GPU:1"`: the second device of its platform in this process."""
-    same = jax.local_devices(backend=device.platform)
-    return f"{device.platform.upper()}:{same.index(device)}"
-
-
-def visible_devices() -> dict[str, list[str]]:
-    """Names of all devices by role: `gpus` counts and ids, `others` that can be asked for by name.
-
-    One CPU alone is the CPU; several were made on purpose.
-    """
-    found = [name_of(device) for device in accelerators()]
-    cpus = [name_of(device) for device in jax.local_devices(backend="cpu")]
-    return {"gpus": found if found != ["CPU:0"] else [], "others": list(dict.fromkeys(found + cpus))}
-
-
-def device_named(name: str) -> jax.Device:
-    """The device of a name such as `"GPU:1"`."""
-    platform, number = name.lower().split(":")
-    return jax.local_devices(backend=platform)[int(number)]
-
-
-def make_mesh(devices: list[jax.Device]) -> Mesh:
-    """The devices, with one axis for each prime factor of their number: what all do not divide, some may."""
-    factors = prime_factors(len(devices))
-    return Mesh(np.array(devices).reshape(factors), tuple(f"gpus{number}" for number in range(len(factors))))
-
-
-def prime_factors(number: int) -> list[int]:
-    """`12` → `[2, 2, 3]`."""
-    factor = next((factor for factor in range(2, number + 1) if number % factor == 0), None)
-    return [factor, *prime_factors(number // factor)] if factor else []
-
-
-def simulate(n: int) -> None:
+def simulate(n: int, memory_limit: int) -> None:
     """Makes JAX start with `n` CPU devices, which stand in for GPUs, unless there are so many GPUs.
 
     Raises:
-        RuntimeError: JAX has started, so its devices are fixed.
+        RuntimeError: JAX has started with other devices, which are fixed.
     """
+    del memory_limit  # of a GPU that is split, which JAX cannot do
     try:
         jax.config.update("jax_num_cpu_devices", n)
     except RuntimeError as error:
-        devices = ", ".join(name_of(device) for device in accelerators())
-        raise RuntimeError(STARTED.format(n=n, devices=devices)) from error
+        devices = _names(jax.local_devices())
+        if len(devices) >= n > 1:
+            return
+        raise RuntimeError(STARTED.format(n=n, devices=", ".join(devices))) from error

@@ -1,13 +1,12 @@
 """Where arrays are: divided among the devices of a mesh, or copied to each; in device memory, or on the host."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
@@ -90,17 +89,3 @@ def put(value: Any, sharding: Sharding) -> jax.Array:
         return jax.device_put(value, sharding)
     value = np.asarray(value)  # of several processes, each gives its part of what all have
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
-
-
-def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
-    """Moves variables onto the mesh, in place and with their values."""
-    for variable in variables:
-        if variable.value.sharding != layout.at_rest(variable.value):
-            # through NumPy: memory that is shared with an old array would go when that is given up
-            variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
-
-
-def bring_home(variables: Iterable[keras.Variable]) -> None:
-    """Moves variables to the default device, bound to none, as Keras makes them."""
-    for variable in variables:
-        variable.assign(jax.numpy.asarray(np.asarray(variable.value)))

@@ -77,5 +77,3 @@ class StepFunction:
         if not self._layout.on_host:
             return state
         return jax.tree.map(lambda x: jax.device_put(x, self._layout.at_rest(x)), state)
-
-

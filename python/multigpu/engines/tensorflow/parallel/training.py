@@ -38,6 +38,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     template: keras.Model
     plan: Plan
+    stop_training = False  # by Keras' loop, which sets it
     _follow_compilation: Callable[[], None]
     _own_step: Callable[[str], Callable[[Any], Any]]
 

@@ -1,0 +1,57 @@
+"""Variables, moved to where the plan has them, and back home."""
+
+import functools
+from collections.abc import Iterable
+
+import jax
+import keras
+import numpy as np
+
+from multigpu.engines.jax.devices import device_named, host, make_mesh, visible_devices
+from multigpu.engines.jax.layout import Layout, put
+from multigpu.plan.plan import Plan
+
+
+@functools.cache
+def layout_of(plan: Plan) -> Layout:
+    """How a plan lays out arrays. Two meshes of the same devices would not go together, even if they are equal."""
+    alone = jax.process_count() == 1  # else each process has to be able to read all weights, for files
+    return Layout(make_mesh(plan.devices), on_host=plan.cpu_relocation, sharded=alone)
+
+
+def place_weights(model: keras.Model, plan: Plan) -> None:
+    """Moves all variables of a model, in place: divided among the devices, or into the memory of the CPU."""
+    if plan.cpu_relocation:
+        send_home(model.variables)
+    else:
+        place(model.variables, layout_of(plan))
+
+
+def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
+    """Moves variables onto the mesh, in place and with their values."""
+    for variable in variables:
+        if variable.value.sharding != layout.at_rest(variable.value):
+            # through NumPy: memory that is shared with an old array would go when that is given up
+            variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
+
+
+def send_home(variables: Iterable[keras.Variable]) -> None:
+    """Moves variables to the CPU, bound to no device, as Keras makes them."""
+    with jax.default_device(host()):
+        for variable in variables:
+            variable.assign(jax.numpy.asarray(np.asarray(variable.value)))
+
+
+def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
+    """Moves variables to devices: unbound to the one that JAX takes by itself, where Keras makes them."""
+    first = visible_devices()["others"][0]
+    for variable, name in destinations:
+        value = np.asarray(variable.value)
+        variable.assign(jax.numpy.asarray(value) if name == first else jax.device_put(value, device_named(name)))
+
+
+def variables_of(model: keras.Model) -> list[keras.Variable]:
+    """All variables that a model trains with."""
+    optimizer = getattr(model, "optimizer", None)
+    slots = optimizer.variables if optimizer is not None else []
+    return [*model.variables, *slots, *model.metrics_variables]

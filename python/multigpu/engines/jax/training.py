@@ -1,0 +1,168 @@
+"""How a parallel model calls and trains its template on JAX: Keras' loops run on the template, its steps everywhere."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import keras
+
+from multigpu.base.replaced import replaced
+from multigpu.engines.jax.devices import host
+from multigpu.engines.jax.overview import overview
+from multigpu.engines.jax.placement import layout_of, place, send_home, variables_of
+from multigpu.engines.jax.program import has, trace
+from multigpu.engines.jax.refused import check_no_distribution
+from multigpu.engines.jax.rows import divide, send
+from multigpu.engines.jax.steps import KINDS, StepFunction
+from multigpu.plan.overview import Overview
+from multigpu.plan.plan import Plan
+from multigpu.private_api.class_code import LOOPS
+from multigpu.private_api.layers import compilation
+
+
+class Training(keras.Model):
+    """The calls, steps and verbs of a parallel model.
+
+    XLA gives a step the meaning that it has on one device, whatever the step is. So the template's own code runs on the
+    template itself: a verb is Keras' verb on the template, whose functions of steps are others while it lasts.
+
+    Attributes:
+        template: the model that owns the weights.
+        plan: the devices at work.
+    """
+
+    template: keras.Model
+    plan: Plan
+
+    def _begin(self) -> None:
+        """Gets ready to make functions of steps."""
+        self._made: dict[str, tuple[object, StepFunction]] = {}  # by kind, with the compilation that it is of
+
+    # One call -------------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the template, with the rows of arrays divided."""
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            return self.template(*args, **kwargs)  # within a function of the user's, which is divided as a whole
+        layout = layout_of(self.plan)
+        place(self.template.variables, layout)
+        args, kwargs = jax.tree.map(
+            lambda x: send(x, layout, fill=False).value if hasattr(x, "shape") else x, (args, kwargs)
+        )
+        return self.template(*args, **kwargs)
+
+    _call_for_template = call
+
+    def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
+        """The template's, with rows divided: for loops of one's own, inside of `jax.jit`."""
+        call = functools.partial(self.template.stateless_call, trainable, non_trainable, **kwargs)
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
+        # the gradient is taken outside, where nobody edits what it does to a sort: see `program.py`
+        if traced and not has(trace(call, *args)[0], "sort"):
+            args = jax.tree.map(lambda x: divide(x, layout_of(self.plan)), args)
+        return call(*args)
+
+    def _check_scope(self) -> None:
+        check_no_distribution()
+
+    # Training -------------------------------------------------------------------------------------------------------
+
+    def _compile_as(self, arguments: dict[str, Any]) -> None:
+        """Compiles this model, of which Keras' properties are asked."""
+        super().compile(**arguments)
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether the loop is to end: the template's."""
+        return self.template.stop_training
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        if "template" in self.__dict__:
+            self.template.stop_training = value
+
+    def train_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's step of `fit`."""
+        return self.template.train_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's step of `evaluate`."""
+        return self.template.test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The template's step of `predict`."""
+        return self.template.predict_step(*args, **kwargs)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes `train_function`, which trains on all devices, for a loop of one's own."""
+        self.train_function = self._function("train", force)
+
+    def make_test_function(self, force: bool = False) -> None:
+        """Makes `test_function`."""
+        self.test_function = self._function("test", force)
+
+    def make_predict_function(self, force: bool = False) -> None:
+        """Makes `predict_function`."""
+        self.predict_function = self._function("predict", force)
+
+    def _function(self, kind: str, force: bool = False) -> StepFunction:
+        """The function of a kind of steps; a new one if the template was compiled anew."""
+        compiled, function = self._made.get(kind, (None, None))
+        if function is None or force or compiled is not compilation(self.template):
+            to_host = self.plan.merge_device.startswith("CPU")
+            function = StepFunction(self.template, kind, layout_of(self.plan), to_host)
+            self._made[kind] = compilation(self.template), function
+        return function
+
+    @contextlib.contextmanager
+    def _spread(self) -> Iterator[None]:
+        """While it lasts, the template's steps run on all devices; then it has the functions that it had."""
+        self._check_scope()
+        template, compiled = self.template, compilation(self.template)
+        before = {f"{kind}_function": getattr(template, f"{kind}_function") for kind in KINDS}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(jax.default_device(host()))  # batches and new variables wait there, not on a GPU
+            for kind in KINDS:
+                stack.enter_context(replaced(template, f"make_{kind}_function", functools.partial(self._give, kind)))
+            if not self.plan.cpu_relocation:
+                place(template.variables, layout_of(self.plan))
+            try:
+                yield
+            finally:
+                for name, function in before.items():
+                    setattr(template, name, function if compilation(template) is compiled else None)
+                if self.plan.cpu_relocation:  # what rests in pinned memory cannot be computed with outside of a step
+                    send_home(variables_of(template))
+
+    def _give(self, kind: str, force: bool = False) -> None:
+        """What the template has meanwhile to make its functions."""
+        setattr(self.template, f"{kind}_function", self._function(kind, force))
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    def _output_names(self) -> list[str]:
+        template = self.template
+        return [template.layers[-1].name] if isinstance(template, keras.Sequential) else template.output_names
+
+    def _statistics_of_slices(self) -> Sequence[keras.Layer]:
+        return []  # all are of the global batch
+
+    def _overview(self, batch_size: int | None) -> Overview:
+        return overview(self.template, self.plan, batch_size)
+
+
+def _verb(name: str) -> Callable[..., Any]:
+    of_keras = getattr(keras.Model, name)
+
+    @functools.wraps(of_keras)
+    def verb(self: Training, *args: Any, **kwargs: Any) -> Any:
+        with self._spread():
+            return of_keras(self.template, *args, **kwargs)
+
+    return verb
+
+
+for _name in LOOPS:
+    setattr(Training, _name, _verb(_name))

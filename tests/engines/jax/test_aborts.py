@@ -1,0 +1,83 @@
+"""No model ends the process: XLA aborts it where a sort has unevenly divided rows and indices that it cannot take.
+
+Each case runs in a process of its own, beside its twin on one device.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, multigpu, numpy as np
+from keras import layers, ops
+multigpu.simulate_gpus(4)
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(8, 6)).astype("float32"), rng.normal(size=({rows}, 6)).astype("float32")
+
+class Own(layers.Layer):
+    def call(self, x):
+        return {call}
+
+def train(gpus):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(6), Own()])
+    used = multigpu.multi_gpu_model(model, gpus) if gpus else model
+    used.compile(keras.optimizers.SGD(0.1), lambda y, p: ops.mean(ops.square(y[: ops.shape(p)[0]] - p)), **{how})
+    for rows in (8, 7, 5):
+        used.train_on_batch(x[:rows], y[:rows])
+    {loop}
+    return model.get_weights()
+
+for one, other in zip(train(4), train(None)):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+print("the same")
+"""
+
+LOOP = """
+    import jax
+    def loss(w, x):
+        return ops.mean(ops.square(used.stateless_call(w, [v.value for v in model.non_trainable_variables], x)[0]))
+    step = jax.jit(jax.grad(loss))
+    for rows in (8, 7):
+        gradients = step([v.value for v in model.trainable_variables], x[:rows])
+        for v, g in zip(model.trainable_variables, gradients): v.assign(np.asarray(v) - 0.1 * np.asarray(g))
+"""
+
+CALLS = {
+    "sort": "ops.sort(x, axis=-1) * ops.arange(6.0)",
+    "sort of rows": "ops.sort(x, axis=0) * ops.arange(6.0)",
+    "cut, then sort": "ops.sort(x[1:], axis=-1) * ops.arange(6.0)",
+    "median": "x - ops.median(x, axis=-1, keepdims=True)",
+    "quantile": "x * ops.quantile(x, 0.3, axis=0, keepdims=True)",
+    "cut, then top k": "ops.concatenate([ops.top_k(x[1:], 3)[0]] * 2, axis=-1)",
+    "sort in a loop": "ops.fori_loop(0, 2, lambda i, x: ops.flip(ops.sort(x, axis=0), axis=1), x) if False else "
+    "ops.scan(lambda c, _: (ops.sort(c[::-1], axis=-1) * ops.arange(6.0) * 0.3, ops.sum(c)), x, ops.arange(3.0))[0]",
+    "sort in a branch": "ops.cond(ops.sum(x) > -1e6, lambda: ops.sort(x[1:]) * ops.arange(6.0), lambda: x[1:])",
+    "scattered rows": "ops.scatter_update(x, [[0], [2]], x[1:3]) + ops.take_along_axis(x, ops.argsort(x), axis=-1)",
+    "segments": "ops.segment_sum(x, ops.arange(ops.shape(x)[0]) // 2, 8)[: ops.shape(x)[0]]",
+}
+
+
+def run(call, how="{}", loop=""):
+    program = PROGRAM.format(call=call, how=how, loop=loop, rows=8)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_uneven_rows(name):
+    done = run(CALLS[name])
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("how", ["{'jit_compile': False}", "{'run_eagerly': True}"])
+def test_steps_that_are_not_compiled(how):
+    done = run(CALLS["cut, then sort"], how)
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+def test_a_loop_of_ones_own():
+    done = run(CALLS["cut, then sort"], loop=LOOP)
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

@@ -1,0 +1,282 @@
+"""A parallel model is used like its template, whose weights it has, and leaves nothing behind."""
+
+import copy
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+from twins import assert_same_numbers, assert_same_training, numbers
+
+import multigpu
+
+X, Y = numbers(10, 5), numbers(10, 3)
+
+
+def build():
+    return keras.Sequential([keras.Input((5,)), layers.Dense(64, "tanh"), layers.Dense(64), layers.Dense(3)])
+
+
+def compiled(model, **more):
+    model.compile(keras.optimizers.SGD(0.1), "mse", **more)
+    return model
+
+
+def sgd():
+    return {"optimizer": keras.optimizers.SGD(0.1), "loss": "mse"}
+
+
+def divided(model):
+    return [variable.path for variable in model.variables if not variable.value.sharding.is_fully_replicated]
+
+
+class OwnStep(keras.Model):
+    """A model with a step of its own, in the form that JAX wants, and a `fit()` of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.head = layers.Dense(64, "tanh"), layers.Dense(3)
+        self.fits = 0
+
+    def call(self, x, training=False):
+        return self.head(self.hidden(x))
+
+    def fit(self, *args, **kwargs):
+        self.fits += 1
+        return super().fit(*args, **kwargs)
+
+    def train_step(self, state, data):
+        trainable, non_trainable, slots, metrics = state
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+
+        def loss_of(trainable):
+            outputs, new = self.stateless_call(trainable, non_trainable, x, training=True)
+            return ops.logsumexp(ops.square(outputs - y)), new
+
+        (loss, non_trainable), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
+        trainable, slots = self.optimizer.stateless_apply(slots, gradients, trainable)
+        return {"loss": loss}, (trainable, non_trainable, slots, metrics)
+
+
+def own_step():
+    model = OwnStep()
+    model(X)
+    return model
+
+
+def nested():
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, layers.Dense(3)(build()(layers.Dense(5)(inputs))))
+
+
+@pytest.mark.parametrize("kind", [own_step, nested])
+def test_any_kind_of_template(kind):
+    parallel = assert_same_training(kind, X, Y, compile=sgd)
+    assert getattr(parallel.template, "fits", 1) == 1
+
+
+def test_a_template_that_was_compiled_and_trained_before_trains_on():
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = build()
+        model.compile("adam", "mse")
+        model.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        used = multigpu.multi_gpu_model(model, 4) if parallel else model
+        used.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        model.fit(X, Y, batch_size=4, verbose=0, shuffle=False)  # and on its own again
+        return {str(number): v.numpy() for number, v in enumerate([*model.variables, *model.optimizer.variables])}
+
+    assert_same_numbers(train(parallel=True), train(parallel=False), rtol=1e-4, atol=1e-5)
+
+
+def test_steps_on_batches_of_ones_own():
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = compiled(build(), metrics=["mae"])
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+        seen = [used.train_on_batch(X[:n], Y[:n]) for n in (3, 8)]
+        seen += [used.test_on_batch(X[:5], Y[:5], sample_weight=np.arange(5.0)), used.predict_on_batch(X[:3])]
+        return {str(number): np.asarray(each) for number, each in enumerate([*seen, *model.get_weights()])}
+
+    assert_same_numbers(train(parallel=True), train(parallel=False), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 8])
+def test_calls(rows):
+    model = build()
+    expected = np.asarray(model(X[:rows]))
+    parallel = multigpu.multi_gpu_model(model, 8)
+    np.testing.assert_allclose(parallel(X[:rows]), expected, rtol=1e-5, atol=1e-6)
+    assert rows != 8 or len(parallel(X[:rows]).sharding.device_set) == 8
+
+
+@pytest.mark.parametrize("rows", [6, 8])
+def test_a_loop_of_ones_own(rows):
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = build()
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+
+        @jax.jit
+        def step(weights, state, x, y):
+            def loss_of(weights):
+                outputs, new = used.stateless_call(weights, state, x, training=True)
+                return ops.mean(ops.square(outputs - y)), new
+
+            (loss, state_), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+            return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], state_, loss
+
+        weights = [v.value for v in used.trainable_variables]
+        state = [v.value for v in used.non_trainable_variables]
+        for _ in range(3):
+            weights, state, loss = step(weights, state, X[:rows], Y[:rows])
+        return {str(number): np.asarray(each) for number, each in enumerate([loss, *weights])}
+
+    assert_same_numbers(train(parallel=True), train(parallel=False), rtol=1e-4, atol=1e-5)
+
+
+class Watch(keras.callbacks.Callback):
+    """Notes the template's weights after each batch, as the template and as the model of the callback have them."""
+
+    def __init__(self, template):
+        super().__init__()
+        self.template, self.seen = template, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.jax_state_sync()
+        self.seen.append(self.template.layers[0].kernel.numpy())
+        np.testing.assert_array_equal(self.model.get_weights()[0], self.seen[-1])
+
+
+def test_the_template_has_the_trained_weights_in_every_callback_and_after():
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = compiled(build())
+        watch = Watch(model)
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+        used.fit(X, Y, batch_size=4, callbacks=[watch], verbose=0, shuffle=False)
+        return {str(number): each for number, each in enumerate([*watch.seen, model.get_weights()[0]])}
+
+    seen = train(parallel=True)
+    assert_same_numbers(seen, train(parallel=False), rtol=1e-4, atol=1e-5)
+    assert len(seen) == 4
+    assert not np.array_equal(seen["0"], seen["1"])
+
+
+class StopsAfterOne(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+def test_callbacks_stop_the_training_and_learning_rates_are_followed():
+    parallel = compiled(multigpu.multi_gpu_model(build(), 4))
+    assert len(parallel.fit(X, Y, epochs=3, verbose=0, callbacks=[StopsAfterOne()]).epoch) == 1
+    assert parallel.stop_training
+    rates = parallel.fit(
+        X, Y, epochs=2, verbose=0, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: 0.5**epoch)]
+    ).history["learning_rate"]
+    assert rates == [1.0, 0.5]
+
+
+def test_a_parallel_model_answers_as_its_template():
+    model = compiled(build())
+    parallel = multigpu.multi_gpu_model(model, 4)
+    assert isinstance(parallel, keras.Sequential)
+    assert parallel.layers == model.layers
+    assert parallel.optimizer is model.optimizer
+    assert parallel.count_params() == model.count_params()
+    assert parallel.get_config() == model.get_config()
+    assert "4 replicas on CPU:0, CPU:1, CPU:2, CPU:3" in repr(parallel)
+
+
+def test_a_copy_is_parallel_as_well():
+    parallel = compiled(multigpu.multi_gpu_model(build(), 4))
+    copied = copy.deepcopy(parallel)
+    copied.fit(X, Y, verbose=0)
+    assert not np.array_equal(copied.get_weights()[0], parallel.get_weights()[0])
+
+
+def test_compile_anew_between_two_fits():
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = build()
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+        for optimizer in ("sgd", "adam"):
+            (model if optimizer == "adam" else used).compile(optimizer, "mse")
+            used.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        return {str(number): each for number, each in enumerate(model.get_weights())}
+
+    assert_same_numbers(train(parallel=True), train(parallel=False), rtol=1e-4, atol=1e-4)
+
+
+def test_two_parallel_models_of_one_template_and_a_plain_one():
+    def train(gpus):
+        keras.utils.set_random_seed(1)
+        model, other = compiled(build()), compiled(build())
+        used = [multigpu.multi_gpu_model(model, each) if each else model for each in gpus]
+        for each in used:
+            each.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+            other.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        return {str(number): each for number, each in enumerate([*model.get_weights(), *other.get_weights()])}
+
+    assert_same_numbers(train([2, [3, 5, 7]]), train([None, None]), rtol=1e-4, atol=1e-5)
+
+
+def test_freezing_after_a_fit():
+    def train(parallel):
+        keras.utils.set_random_seed(1)
+        model = build()
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+        for trainable in (True, False):
+            model.layers[0].trainable = trainable
+            compiled(used).fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        return {str(number): each for number, each in enumerate(model.get_weights())}
+
+    assert_same_numbers(train(parallel=True), train(parallel=False), rtol=1e-4, atol=1e-5)
+
+
+def test_bring_home_and_back():
+    model = compiled(build())
+    parallel = multigpu.multi_gpu_model(model, 8)
+    parallel.fit(X, Y, verbose=0)
+    assert len(divided(model)) == 1
+    before = model.predict(X, verbose=0)
+    assert multigpu.bring_home(parallel) is parallel
+    assert {len(v.value.sharding.device_set) for v in [*model.variables, *model.optimizer.variables]} == {1}
+    np.testing.assert_allclose(model.predict(X, verbose=0), before, rtol=1e-5, atol=1e-6)
+    model.fit(X, Y, verbose=0)
+    assert divided(model) == []
+    parallel.fit(X, Y, verbose=0)
+    assert len(divided(model)) == 1
+
+
+def test_nothing_is_set_beyond_a_verb():
+    model = compiled(build())
+    parallel = multigpu.multi_gpu_model(model, 4)
+    parallel.fit(X, Y, verbose=0)
+    assert not {"make_train_function", "make_test_function", "make_predict_function"} & vars(model).keys()
+    assert (model.train_function, model.test_function, model.predict_function) == (None, None, None)
+    assert jax.config.jax_default_device is None
+    assert keras.distribution.distribution() is None
+
+
+def test_an_error_in_a_step_leaves_the_template_as_it_was():
+    model = compiled(build())
+    parallel = multigpu.multi_gpu_model(model, 4)
+    with pytest.raises(TypeError, match="incompatible shapes"):
+        parallel.fit(X, numbers(10, 4), verbose=0)
+    assert "make_train_function" not in vars(model)
+    parallel.fit(X, Y, verbose=0)
+
+
+def test_as_many_traces_as_on_one_device():
+    def traces(parallel):
+        model = compiled(build())
+        step, seen = model.train_step, []
+        vars(model)["train_step"] = lambda *args: (seen.append(1), step(*args))[1]
+        used = multigpu.multi_gpu_model(model, 8) if parallel else model
+        used.fit(X, Y, batch_size=4, epochs=3, verbose=0)
+        return len(seen)
+
+    assert traces(parallel=True) == traces(parallel=False) == 2
