@@ -12,6 +12,7 @@ DOCS_READY := $(VENV)/.docs-ready
 RPY2_READY := $(VENV)/.rpy2-ready
 RELEASE_READY := $(VENV)/release/.ready
 HUB_READY := $(VENV)/hub/.ready
+JAX_READY := $(VENV)/jax/.ready
 R_LIB := $(VENV)/r
 R_CHECK := $(VENV)/r-check
 R_LINTED := $(VENV)/.r-linted
@@ -20,12 +21,12 @@ export RETICULATE_PYTHON := $(CURDIR)/$(BIN)/python
 # uv compiles nothing that it installs: where this is set, each process of the tests compiles Keras, for seven seconds
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test quick lint types pytest r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check test-hub clean
+.PHONY: test quick lint types pytest jax r r-lint r-check r-packages r-library r-site test-tarball test-debian13 test-keras3 docs test-docs test-pages test-example test-site test-versions release demo bench soak mutants gpu-check null-gpu-check test-hub clean
 
 # the tests in R beside those in Python, some of which wait; each says what it has to say when it is done
 test: $(READY)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types r-library $(RPY2_READY)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target pytest r
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target pytest r jax
 
 # Keras imports what it can do without, where it is there: a third of the time of each process that starts
 pytest quick test-docs test-pages test-example test-site soak: export PYTHONPATH := $(CURDIR)/tests/support/imports
@@ -47,6 +48,10 @@ types: $(READY)
 
 pytest: $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages and not soak"
+
+# the engine on JAX, with the newest JAX and without TensorFlow
+jax: $(JAX_READY)
+	PYTHONPATH=python:tests/engines/jax $(VENV)/jax/bin/python -m pytest --confcutdir=tests/engines/jax tests/engines/jax
 
 r: r-lint r-check
 
@@ -182,6 +187,13 @@ $(HUB_READY): $(READY)
 	  print(*(f"{name}=={v(name)}" for name in ("keras", "tensorflow")))'); \
 	  $(BIN)/uv pip install --quiet --python $(VENV)/hub/bin/python keras-hub $$versions || \
 	  $(VENV)/hub/bin/pip install --quiet --disable-pip-version-check keras-hub $$versions
+	touch $@
+
+# JAX from 0.7 on needs numpy 2, which the reticulate of Debian 12 does not take; the package is read from here
+$(JAX_READY): $(READY)
+	$(PYTHON) -m venv $(VENV)/jax
+	$(BIN)/uv pip install --quiet --python $(VENV)/jax/bin/python jax keras h5py scipy pytest || \
+	  $(VENV)/jax/bin/pip install --quiet --disable-pip-version-check jax keras h5py scipy pytest
 	touch $@
 
 # tools alone, without the package

@@ -20,6 +20,7 @@ from tensorflow.python.util import tf_stack
 import multigpu
 
 pytest_plugins = ["forked_readers"]
+collect_ignore = ["engines/jax"]  # on another backend of Keras: `make jax`
 # a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_devices("GPU"):

@@ -6,7 +6,7 @@ from multigpu.base.arguments import check_model
 from multigpu.engines import check_rows
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.redirected_template import parallel_of
-from multigpu.private_api.class_code import assigned_verbs
+from multigpu.private_api.class_code import assigned_verbs, parallel_parts
 from multigpu.private_api.layers import sublayers
 
 
@@ -24,6 +24,7 @@ def check_template(model: keras.Model, groups: bool = False) -> None:
     check_model("model", model)
     _check_not_parallel(model)
     _check_verbs(model)
+    _check_called(model)
     _check_built(model)
     check_rows(model, groups)
 
@@ -44,6 +45,15 @@ def _check_verbs(model: keras.Model) -> None:
         raise ValueError(
             f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
             f"Received: {model.name!r}, to which it was assigned. Write a subclass with a method `{name}(self, ...)`."
+        )
+
+
+def _check_called(model: keras.Model) -> None:
+    """Refuses a class that has no call which could be spread, such as one whose `train_step` calls parts of it."""
+    if getattr(model.call, "__func__", None) is keras.Model.call:
+        raise ValueError(
+            "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "
+            f"Received: {model.name!r} of the class {type(model).__name__}, which has none. {parallel_parts(model)}"
         )
 
 

@@ -53,10 +53,10 @@ CALLS = {
     "median": "x - ops.median(x, axis=-1, keepdims=True)",
     "quantile": "x * ops.quantile(x, 0.3, axis=0, keepdims=True)",
     "cut, then top k": "ops.concatenate([ops.top_k(x[1:], 3)[0]] * 2, axis=-1)",
-    "sort in a loop": "ops.fori_loop(0, 2, lambda i, x: ops.flip(ops.sort(x, axis=0), axis=1), x) if False else "
-    "ops.scan(lambda c, _: (ops.sort(c[::-1], axis=-1) * ops.arange(6.0) * 0.3, ops.sum(c)), x, ops.arange(3.0))[0]",
+    "sort in a loop": "ops.scan(lambda c, _: (ops.sort(c[::-1]) * ops.arange(6.0) * 0.3, None), x, ops.arange(3.0))[0]",
     "sort in a branch": "ops.cond(ops.sum(x) > -1e6, lambda: ops.sort(x[1:]) * ops.arange(6.0), lambda: x[1:])",
-    "scattered rows": "ops.scatter_update(x, [[0], [2]], x[1:3]) + ops.take_along_axis(x, ops.argsort(x), axis=-1)",
+    "scattered rows": "ops.scatter_update(x, [[0], [2]], ops.ones((2, 6))) * "
+    "ops.take_along_axis(x, ops.argsort(x), axis=-1)",
     "segments": "ops.segment_sum(x, ops.arange(ops.shape(x)[0]) // 2, 8)[: ops.shape(x)[0]]",
 }
 

@@ -23,11 +23,17 @@ def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
 
 def has(program: Any, *names: str) -> bool:
     """Whether a program, or one inside of it, has an operation of one of these names."""
-    equations = getattr(program, "jaxpr", program).eqns
     return any(
-        equation.primitive.name in names or any(has(inner, *names) for inner in core.jaxprs_in_params(equation.params))
-        for equation in equations
+        equation.primitive.name in names or any(has(inner, *names) for inner in _inside(equation))
+        for equation in getattr(program, "jaxpr", program).eqns
     )
+
+
+def _inside(equation: core.JaxprEqn) -> list[Any]:
+    """Programs that an operation runs, such as the body of a loop."""
+    kinds = (core.ClosedJaxpr, core.Jaxpr)
+    found = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: isinstance(each, kinds))
+    return [each for each in found if isinstance(each, kinds)]
 
 
 def with_signed_indices(part: Any) -> Any:

@@ -10,7 +10,6 @@ from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
 from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
-from multigpu.private_api.class_code import parallel_parts
 from multigpu.private_api.layers import is_fixed, sublayers, symbolic
 
 Shape = tuple[int | None, ...]
@@ -24,11 +23,10 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
         groups: whether each replica has several devices, so that the template may have parts.
 
     Raises:
-        ValueError: its class has no call; or inputs have a fixed batch size; or it was made in the scope of a strategy,
-            or has parts without groups; or a layer keeps something between batches; or an output has no batch axis, or
-            other rows than the inputs, or all pairs of rows; or a function makes one value of all rows.
+        ValueError: inputs have a fixed batch size; or it was made in the scope of a strategy, or has parts without
+            groups; or a layer keeps something between batches; or an output has no batch axis, or other rows than the
+            inputs, or all pairs of rows; or a function makes one value of all rows.
     """
-    _check_called(model)
     _check_inputs(model)
     check_made_without(model)
     if not groups:
@@ -37,15 +35,6 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
     _check_outputs(model)
     _check_rows_apart(model)
     _check_rows_kept(model)
-
-
-def _check_called(model: keras.Model) -> None:
-    """Refuses a class that has no call which could be spread, such as one whose `train_step` calls parts of it."""
-    if getattr(model.call, "__func__", None) is keras.Model.call:
-        raise ValueError(
-            "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "
-            f"Received: {model.name!r} of the class {type(model).__name__}, which has none. {parallel_parts(model)}"
-        )
 
 
 def _check_inputs(model: keras.Model) -> None:
