@@ -32,7 +32,7 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
 
 def _num_rows(batch: Any) -> int:
     tensors = keras.tree.flatten(batch)
-    if not tensors or not all(tensor.shape.rank for tensor in tensors):
+    if not tensors or not all(len(tensor.shape) for tensor in tensors):
         raise ValueError(
             "Expected `x` to give batches, whose tensors have rows. "
             f"Received: {shown(batch)}. Use `x.batch(32)`, as for `fit()`."

@@ -1,14 +1,20 @@
 """Which devices are at work, and what is refused: the words are those of the engine on TensorFlow."""
 
+import importlib
 import subprocess
 import sys
 
 import jax
 import keras
+import numpy as np
 import pytest
 from keras import layers
+from twins import numbers
 
 import multigpu
+from multigpu import engines
+from multigpu.engines import ENGINES
+from multigpu.engines.jax.device_table import device_table
 from multigpu.engines.jax.devices import make_mesh, prime_factors
 
 
@@ -97,6 +103,22 @@ def test_a_mesh_has_the_devices_in_their_order():
     assert [device.id for device in mesh.devices.flat] == [4, 0, 2, 1, 3, 5]
 
 
+def test_the_table_of_devices_has_those_that_are_counted():
+    table = device_table()
+    assert [(row.id, row.name, row.memory_total) for row in table] == [(n, f"CPU:{n}", None) for n in range(8)]
+    assert "CPU:7, cpu" in table.text()
+
+
+def test_steps_are_measured_and_leave_everything_as_it_was():
+    model = build()
+    parallel = multigpu.multi_gpu_model(model, 4)
+    parallel.compile("adam", "mse")
+    before = model.get_weights()
+    measured = multigpu.measure(parallel, numbers(12, 5), numbers(12, 3), batch_size=6, steps=2, verbose=0)
+    assert measured.speed_up > 0
+    assert all(map(np.array_equal, model.get_weights(), before))
+
+
 WITHOUT = """
 import os, sys
 os.environ["KERAS_BACKEND"] = "jax"
@@ -115,3 +137,10 @@ print("tensorflow" in sys.modules)
 def test_tensorflow_is_not_imported():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_both_engines_have_the_same_names():
+    names = {kind: set(importlib.import_module(f"multigpu.engines.{kind}").MODULES) for kind in ENGINES}
+    assert names["jax"] == names["tensorflow"]
+    for name in names["jax"]:
+        assert getattr(engines, name) is not None

@@ -78,6 +78,11 @@ def host() -> jax.Device:
     return jax.local_devices(backend="cpu")[0]
 
 
+def hide_gpus() -> None:
+    """JAX does not see the GPUs of this machine, which may be at work, unless it has started."""
+    jax.config.update("jax_platforms", "cpu")
+
+
 def simulate(n: int, memory_limit: int) -> None:
     """Makes JAX start with `n` CPU devices, which stand in for GPUs, unless there are so many GPUs.
 

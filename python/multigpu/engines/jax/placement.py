@@ -1,7 +1,8 @@
 """Variables, moved to where the plan has them, and back home."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import jax
 import keras
@@ -48,6 +49,19 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
     for variable, name in destinations:
         value = np.asarray(variable.value)
         variable.assign(jax.numpy.asarray(value) if name == first else jax.device_put(value, device_named(name)))
+
+
+@contextmanager
+def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
+    """Brings the template home to the first device, and back again."""
+    variables = variables_of(template)
+    values = [(variable, variable.value) for variable in variables]
+    move([(variable, plan.devices[0]) for variable in variables])
+    try:
+        yield
+    finally:
+        for variable, value in values:
+            variable.assign(value)
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:

@@ -56,3 +56,18 @@ def part_devices(model: keras.Model) -> NoReturn:
         "Expected `gpus` to be a whole number or a list of devices. Received: a list of groups, which are for parts "
         f"of a model on several devices. JAX has none. Name each device by itself, or {TENSORFLOW}."
     )
+
+
+def estimate_devices(*_: object) -> NoReturn:
+    """What a model would take of each device.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(
+        "Expected Keras to run on TensorFlow, whose engine estimates memory. Received: estimate() on JAX. See what "
+        f"devices hold in `parallel.overview()`, or {TENSORFLOW}."
+    )
+
+
+estimate_layers = estimate_devices

@@ -1,0 +1,33 @@
+"""Which devices there are, as a table; and why there are no GPUs."""
+
+import os
+from typing import Any
+
+from multigpu.engines.jax.devices import device_named, visible_devices
+from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
+
+
+def device_table(start: bool = False) -> GpuTable:
+    """The devices that `gpus` counts. JAX starts where it is asked for them."""
+    del start
+    table = GpuTable(_row(number, name) for number, name in enumerate(visible_devices()["gpus"]))
+    table.why_none = why_no_gpu
+    return table
+
+
+def why_no_gpu() -> str:
+    """What keeps JAX from seeing a GPU, and what to do."""
+    if os.environ.get(SEEN, "0").split(",")[0].strip() in ("", "-1"):
+        return f"{SEEN}={os.environ[SEEN]!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
+    return (
+        "JAX sees none. With an NVIDIA driver, install `pip install 'multigpu[jax-cuda]'`; to try a script without "
+        "GPUs, call `multigpu.simulate_gpus(2)`."
+    )
+
+
+def _row(number: int, name: str) -> GpuRow:
+    device = device_named(name)
+    memory: dict[str, Any] = device.memory_stats() or {}  # CPUs have none
+    total = memory.get("bytes_limit")
+    free = None if total is None else total - memory.get("bytes_in_use", 0)
+    return GpuRow(number, name, f"{name}, {device.device_kind}", total, free)
