@@ -77,6 +77,7 @@ r-library: $(READY) r-packages
 # the site of both languages, in .venv/site
 docs: $(DOCS_READY) r-packages
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . $(VENV)/site
+	@echo 'The site is in $(VENV)/site: open $(VENV)/site/index.html'
 
 test-docs: test-pages test-example test-site
 

@@ -36,7 +36,7 @@ class Target(NamedTuple):
             self.name,
             f"{sign} {self.must:g}",
             aim,
-            f"{value:.5g}",
+            f"{value:#.3g}",
             self.verdict(value),
         ]
 
@@ -214,7 +214,7 @@ def table(measured: Measured) -> str:
     """All targets, and below a reason for each that is not reached."""
     lines = [target.cells(measured) for target in TARGETS]
     reasons = [
-        f"- **{cells[0]}**: {cells[3]} instead of {cells[1][2:]}. {target.reason(measured)}".strip()
+        f"- **{cells[0]}**: {target.value(measured):.5g} instead of {target.must:g}. {target.reason(measured)}".strip()
         for target, cells in zip(TARGETS, lines, strict=True)
         if cells[4].startswith("no")
     ]

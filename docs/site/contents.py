@@ -1,31 +1,53 @@
-"""The order of the pages in the site's list, by headings."""
+"""Add the list of pages to the site's first page, and a drawing for narrow screens."""
 
 from sphinx.application import Sphinx
 
 CONTENTS = {
-    "Guide": [
-        "Quick start </README>",
-        "/docs/install",
+    "Start": ["/docs/install", "Quick start </README>", "/examples/README"],
+    "Guides": [
         "/docs/usage",
-        "/docs/numerics",
         "/docs/saving",
-        "/docs/model-parallel",
         "/docs/profiling",
         "/docs/larger-batches",
+        "/docs/model-parallel",
         "/docs/multi-worker",
-        "/docs/multi-worker-performance",
+        "/docs/r",
+        "/docs/r-in-python",
+        "/docs/migrate-from-keras2",
+        "/docs/migrate-from-mirrored-strategy",
     ],
-    "Examples": ["/examples/README"],
-    "R": ["/docs/r", "/docs/r-in-python"],
-    "Migrate": ["/docs/migrate-from-keras2", "/docs/migrate-from-mirrored-strategy", "/docs/what-others-do"],
-    "Reference": ["/docs/api", "/docs/reference/r/index", "/docs/command-line"],
-    "More": ["/bench/results/RESULTS", "Changes </NEWS>", "/LICENSE", "/THIRD-PARTY"],
-    "Develop": ["/docs/architecture", "/CONTRIBUTING", "/SECURITY"],
+    "Reference": [
+        "/docs/numerics",
+        "/docs/api",
+        "/docs/reference/r/index",
+        "/docs/command-line",
+        "Changes </NEWS>",
+    ],
+    "Background": [
+        "/docs/what-others-do",
+        "/docs/multi-worker-performance",
+        "/bench/results/RESULTS",
+        "Tested models </bench/results/MODELS>",
+    ],
+    "Develop": ["/docs/architecture", "/CONTRIBUTING", "/SECURITY", "/LICENSE", "/THIRD-PARTY"],
 }
 LIST = "\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
+DRAWING = "![How a batch flows](batch-flow.svg)\n"
+TWICE = """\
+```{image} batch-flow.svg
+:alt: How a batch flows
+:class: on-wide-screens
+```
+
+```{image} batch-flow-narrow.svg
+:alt: How a batch flows
+:class: on-narrow-screens
+```
+"""
 
 
 def add(app: Sphinx, page: str, source: list[str]) -> None:
-    """Adds the lists to the first page, where the theme looks for them."""
+    """Add the lists to the first page, where the theme looks for them, and the drawing's second version."""
     if page == app.config.root_doc:
-        source[0] += "".join(LIST.format(caption=name, pages="\n".join(pages)) for name, pages in CONTENTS.items())
+        lists = (LIST.format(caption=name, pages="\n".join(pages)) for name, pages in CONTENTS.items())
+        source[0] = source[0].replace(DRAWING, TWICE) + "".join(lists)

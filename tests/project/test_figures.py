@@ -46,7 +46,7 @@ def test_what_was_not_measured_is_not_called_reached(targets):
 
 def test_a_reason_waits_until_all_that_it_is_read_from_is_measured(targets):
     measured = {"embedding": [{"strategy": "multigpu", "ms": {"small": 1.0, "large": 1.5}}]}
-    assert "| 1.5 | no, off by 25.00% |" in targets.table(measured)
+    assert "| 1.50 | no, off by 25.00% |" in targets.table(measured)
 
 
 def test_the_table_can_be_written_after_each_row_that_is_measured(targets, measured):
@@ -77,7 +77,7 @@ def test_a_speed_up_has_to_be_at_least_its_target(targets):
     def measured(two: float) -> dict:
         return {"speedup": [{"load": 0.1, "cores": 2, "ms": {"one device": 100.0, "multigpu": two}}]}
 
-    assert "| 2 | yes, and the aim |" in targets.table(measured(50.0))
+    assert "| 2.00 | yes, and the aim |" in targets.table(measured(50.0))
     assert "| 1.25 | no, off by 30.56% |" in targets.table(measured(80.0))
 
 

@@ -137,6 +137,34 @@ def test_pages_fit_the_screen(page, address):
         assert broken == [], name
 
 
+def test_code_fits_a_wide_screen_and_tables_have_the_width_of_the_text(page, address):
+    if page.screen == "wide":
+        for name in ("README.html", "docs/usage.html", "docs/multi-worker.html", "docs/numerics.html"):
+            page.goto(f"{address}/{name}")
+            cut = "[...document.querySelectorAll('article pre')].filter(x => x.scrollWidth > x.clientWidth + 1).length"
+            assert page.evaluate(cut) == 0, name
+            widths = page.evaluate("[...document.querySelectorAll('article table')].map(x => x.clientWidth)")
+            assert len(set(widths)) == 1, name
+
+
+def test_a_narrow_screen_has_a_drawing_of_its_own(page, address):
+    page.goto(f"{address}/docs/index.html")
+    shown = page.locator("article img:visible")
+    expect(shown).to_have_count(1)
+    assert ("narrow" in shown.get_attribute("src")) == (page.screen == "narrow")
+
+
+def test_added_and_deleted_lines_differ_in_both_themes(page, address):
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.goto(f"{address}/README.html")
+        colors = {
+            page.evaluate(f"getComputedStyle(document.querySelector('.highlight {kind}')).color")
+            for kind in (".gi", ".gd", "pre")
+        }
+        assert len(colors) == 3, scheme
+
+
 def test_the_site_begins_with_the_first_page(page, address):
     page.goto(address)
     expect(page).to_have_url(f"{address}/docs/index.html")
