@@ -117,6 +117,15 @@ def test_batches_may_differ_in_rows_and_in_length():
     assert len(main_thread_generator.fit(model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
 
 
+def test_batches_may_be_texts():
+    texts = keras.Input((1,), dtype="string")
+    words = keras.layers.StringLookup(vocabulary=["a", "b"])(texts)
+    model = keras.Model(texts, keras.layers.Dense(1)(keras.layers.Flatten()(keras.layers.Embedding(3, 2)(words))))
+    model.compile("sgd", "mse")
+    batch = [np.array([["a"], ["b"], ["c"]], object), np.ones((3, 1))]
+    assert len(main_thread_generator.fit(model, lambda: batch, steps_per_epoch=2, verbose=0).history["loss"]) == 1
+
+
 def test_an_error_of_the_function_reaches_the_caller_as_it_is():
     def source():
         raise KeyError("no file")

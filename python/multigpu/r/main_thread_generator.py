@@ -126,4 +126,4 @@ def _as_array(leaf: Any) -> np.ndarray:
 def _spec(one: np.ndarray, other: np.ndarray) -> keras.KerasTensor:
     """The type of two arrays, and the shape that both have; a batch may have any number of rows."""
     shape = [a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)]
-    return keras.KerasTensor([None, *shape[1:]], str(one.dtype))
+    return keras.KerasTensor([None, *shape[1:]], "string" if one.dtype.kind in "OUS" else str(one.dtype))
