@@ -3,8 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import multigpu
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
+from multigpu.engines.tensorflow.replicas.template import TemplateParts
 
 APPLICATIONS = {
     "ResNet50": lambda: keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3), classes=3),
@@ -42,3 +46,22 @@ def test_a_model_of_keras_applications_trains_as_on_one_device(name, doubles):
     np.testing.assert_allclose(losses, expected, rtol=1e-9)
     for start, ours, theirs in zip(before, weights, of_one, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9 + 1e-6 * np.abs(theirs - start).max())
+
+
+LEAST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # rows and columns of an image
+ALL = [name for name in dir(keras.applications) if name[0].isupper()]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ALL)
+def test_the_check_of_the_first_batch_has_nothing_against_a_model_of_keras_applications(name):
+    keras.utils.set_random_seed(1)
+    size = LEAST.get(name, 32)
+    template = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=3)
+    plan = multigpu.multi_gpu_model(template, gpus=2).plan
+    x = np.random.default_rng(0).uniform(0, 255, (4, size, size, 3)).astype("float32")
+    for training in (False, True):
+        batch = CallArguments((tf.constant(x),), {"training": training})
+        check = FirstBatchCheck(TemplateParts.of(template, plan), batch, plan)
+        check.now(batch)
+        assert check.is_done
