@@ -16,6 +16,7 @@ from keras import layers, ops
 from multigpu import multi_gpu_model
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
+from multigpu.engines.tensorflow.replicas import replica
 from multigpu.engines.tensorflow.replicas.template import TemplateParts
 
 X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
@@ -129,6 +130,15 @@ def two_views():
     first, second = keras.Input((4,)), keras.Input((4,))
     encoder = layers.Dense(3)
     return keras.Model([first, second], layers.Concatenate(axis=0, name="joined")([encoder(first), encoder(second)]))
+
+
+def test_state_that_slices_would_average_is_seen_without_any_rule(monkeypatch):
+    monkeypatch.setattr(replica, "is_combined", lambda variable, assigned_by_users: True)
+    template = after_a_layer(Codebook())
+    parallel = multi_gpu_model(template, gpus=2)
+    check = FirstBatchCheck(TemplateParts.of(template, parallel.plan), CallArguments((X,), {}), parallel.plan)
+    with pytest.raises(ValueError, match=r"variable '.*/embeddings' differs by"):
+        check.now(CallArguments((X,), {}))
 
 
 def test_rows_joined_along_the_batch_axis_are_seen():

@@ -141,3 +141,38 @@ def test_state_of_a_subclass_and_of_a_codebook_is_that_of_one_device():
         return keras.Model(inputs, keras.layers.Dense(2)(KeepsATable()(x)))
 
     assert_same_training(build, X, Y, compile=mean_squared, gpus=3)
+
+
+class KeepsInADense(KeepsATable):
+    """Keeps its table as the kernel of a Dense, in a branch."""
+
+    def build(self, shape):
+        self.dense = keras.layers.Dense(shape[-1], kernel_initializer="zeros", trainable=False)
+        self.dense.build((None, 3))
+
+    @property
+    def table(self):
+        return self.dense.kernel
+
+    def call(self, x):
+        return ops.cond(ops.shape(x)[0] > 0, lambda: KeepsATable.call(self, x), lambda: x)
+
+
+class RemembersTheLargest(keras.Sequential):
+    """Keeps the largest value of each column as the scale of one of its layers."""
+
+    def call(self, x, training=None, mask=None):
+        x = super().call(x)
+        scale = self.layers[-1].gamma
+        scale.assign(ops.maximum(scale, ops.max(x, axis=0)))
+        return x
+
+
+def test_state_in_a_dense_and_in_a_layer_of_a_sequential_is_that_of_one_device():
+    def build():
+        inputs = keras.Input((3,))
+        normalize = keras.layers.LayerNormalization(trainable=False)
+        x = RemembersTheLargest([keras.Input((3,)), keras.layers.Dense(4), normalize])(inputs)
+        return keras.Model(inputs, keras.layers.Dense(2)(KeepsInADense()(x)))
+
+    assert_same_training(build, X, Y, compile=mean_squared, gpus=3, only_fit=True)

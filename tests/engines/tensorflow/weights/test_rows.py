@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from cases import soak
 from equality import assert_same_training, random_ids, random_rows
-from keras import layers, optimizers
+from keras import layers, ops, optimizers
 from optimizer_cases import COMMON, OTHERS
 
 from multigpu import multi_gpu_model
@@ -59,6 +59,45 @@ def test_rows_of_slices_are_summed_as_on_one_device(name, arguments):
         return {"optimizer": getattr(optimizers, name)(**arguments), "loss": "mse"}
 
     assert_same_training(reader, [IDS, WORDS], Y, compile=compile, only_fit=True)
+
+
+class Multiplies(layers.Layer):
+    """A product of sparse inputs with a weight of its own, and with the same one again."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3), initializer="ones")
+
+    def compute_output_shape(self, shape):
+        return (shape[0], 3)
+
+    def call(self, x):
+        x = tf.cast(x, "float32")
+        return tf.sparse.sparse_dense_matmul(x, self.kernel) + ops.matmul(x, 2.0 * self.kernel)
+
+
+class Counts(layers.Layer):
+    """Takes each different word once, as often as it is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = layers.Embedding(9, 4)
+
+    def call(self, ids):
+        different, places, counts = tf.unique_with_counts(tf.reshape(ids, [-1]))
+        rows = self.table(different) / tf.cast(counts, "float32")[:, None] ** 0
+        return tf.reduce_mean(tf.reshape(tf.gather(rows, places), [-1, 6, 4]), axis=1)
+
+
+@pytest.mark.parametrize("optimizer", [lambda: optimizers.Adam(0.1), lambda: optimizers.Adagrad(0.1, clipnorm=0.01)])
+def test_rows_of_other_kinds_of_sparse_products_as_well(optimizer):
+    def build():
+        ids = keras.Input((6,), dtype="int32")
+        hashed = layers.Hashing(7, output_mode="multi_hot", sparse=True)(ids)
+        counted = layers.IntegerLookup(vocabulary=[*range(9)], output_mode="count", sparse=True)(ids)
+        x = layers.Concatenate()([layers.Dense(3)(hashed), Multiplies()(counted), Counts()(ids)])
+        return keras.Model(ids, layers.Dense(2)(x))
+
+    assert_same_training(build, IDS, Y, compile=lambda: {"optimizer": optimizer(), "loss": "mse"}, only_fit=True)
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
