@@ -34,8 +34,8 @@ pytest quick test-docs test-pages test-example test-site soak: export PYTHONPATH
 # what a developer runs after each edit: the tests with the mark `quick`
 quick: lint types r-library $(RPY2_READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "quick and not soak"
-	rm -rf $(VENV)/testthat && cp -r tests/testthat $(VENV)/testthat # snapshots of what does not run are deleted there
-	R_LIBS=$(R_LIB) MULTIGPU_QUICK=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
+	rm -rf $(VENV)/testthat && cp -r tests/testthat $(VENV)/testthat # snapshots of what does not run may be deleted
+	R_LIBS=$(R_LIB) NOT_CRAN=false TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
 	  'testthat::test_dir("$(VENV)/testthat", package = "multigpu", load_package = "installed", reporter = "summary")'
 
 lint: $(READY)
@@ -86,8 +86,8 @@ test-pages: $(DOCS_READY) $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 2 --dist load -m pages tests/project tests/r/embedded
 
 test-example: $(READY) r-library
-	R_LIBS=$(R_LIB) MULTIGPU_PAGES=1 NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
-	  'testthat::test_file("tests/testthat/test-example.R", package = "multigpu", load_package = "installed", stop_on_failure = TRUE)'
+	R_LIBS=$(R_LIB) NOT_CRAN=true TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
+	  'testthat::test_file("tests/r/test-example.R", package = "multigpu", load_package = "installed", stop_on_failure = TRUE)'
 
 # the site's links, and how it looks and works in Chromium, with screenshots beside it
 test-site: docs

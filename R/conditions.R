@@ -15,13 +15,20 @@ refuse <- function(..., class = NULL, python = NULL, call = user_call()) {
   text <- in_one_line(cli::ansi_strip(paste0(...)))
   parts <- parts_of(text)
   class <- c(class, "multigpu_error")
+  trace <- trace_of_calls(parent.frame())
+  if (is.null(trace)) {
+    stop(structure(class = c(class, "error", "condition"), list(message = text, call = NULL, text = text)))
+  }
   if (is.null(parts)) { # of Keras, TensorFlow or the user's own functions: lines stay lines
-    rlang::abort(text, class = class, text = text, python = python, call = call)
+    rlang::abort(text, class = class, text = text, python = python, call = call, trace = trace)
   }
   text <- paste(parts, collapse = " ")
   shown <- stats::setNames(sprintf("{parts[[%d]]}", seq_along(parts)), c("", "x", "i")[seq_along(parts)])
-  cli::cli_abort(shown, class = class, text = text, python = python, call = call)
+  cli::cli_abort(shown, class = class, text = text, python = python, call = call, trace = trace)
 }
+
+# NULL where a call has a tensor that has no value yet: rlang asks for the length of each argument.
+trace_of_calls <- function(bottom) tryCatch(rlang::trace_back(bottom = bottom), error = function(e) NULL)
 
 # One that has come from R through Python, in a callback, has its bullets already.
 in_one_line <- function(text) {
@@ -146,7 +153,8 @@ r_type <- function(python, r) r_word(sprintf("(?<=of type |Received: )%s\\b", py
 r_words <- rbind(
   r_word("(?<![\\w./'])(parallel|template|model)\\.(?!keras\\b|h5\\b|weights\\.h5)(?=[a-z_])", "\\1$"),
   r_word("with on_device\\(([^)]*)\\): x = layer\\(x\\)", "with(on_device(\\1), x <- layer(x))"),
-  r_word("right after the imports, in a fresh process \\(in a notebook: restart the kernel\\)",
+  r_word(
+    "right after the imports, in a fresh process \\(in a notebook: restart the kernel\\)",
     "right after `library(multigpu)`, in a new session of R"
   ),
   r_word("Install `pip install 'multigpu\\[cuda\\]'`(?: on Linux)?", "Run `install_multigpu()` and restart R"),

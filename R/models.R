@@ -99,8 +99,7 @@ application_xception <- function(include_top = TRUE,
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
   if (is.numeric(index) && any(index < 1)) {
-    refuse("Expected `index` to be 1 or more. Received: index = ", index, ". Use `index = 1` for the first layer."
-    )
+    refuse("Expected `index` to be 1 or more. Received: index = ", index, ". Use `index = 1` for the first layer.")
   }
   with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
 }

@@ -8,7 +8,11 @@ Ops.multigpu_tensor <- function(e1, e2) { # nolint: object_name_linter. R's name
 operate <- function(name, e1, e2) {
   operation <- keras$ops[[operators[[name]]]]
   if (missing(e2)) {
-    return(switch(name, "+" = e1, "-" = keras$ops$negative(e1), operation(e1)))
+    return(switch(name,
+      "+" = e1,
+      "-" = keras$ops$negative(e1),
+      operation(e1)
+    ))
   }
   refuse_recycling(e1, e2)
   operation(as_operand(e1), as_operand(e2))

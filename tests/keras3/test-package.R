@@ -21,8 +21,10 @@ test_that("a package that imports keras3 and this one passes R CMD check", {
   ), file.path(folder, "R", "train.R"))
   dir.create(file.path(folder, "man"))
   writeLines(
-    c("\\name{train}\\alias{train}\\title{Train}\\description{Trains.}\\usage{train(x, y)}",
-      "\\arguments{\\item{x,y}{Data.}}"),
+    c(
+      "\\name{train}\\alias{train}\\title{Train}\\description{Trains.}\\usage{train(x, y)}",
+      "\\arguments{\\item{x,y}{Data.}}"
+    ),
     file.path(folder, "man", "train.Rd")
   )
   dir.create(file.path(folder, "tests"))

@@ -53,6 +53,8 @@ stopifnot(inherits(try(multigpu::evaluate(model, as.data.frame(x), x[, 1]), sile
 in_a_pipe <- "
 model <- keras_model_sequential(input_shape = 4) |> layer_dense(32, 'relu') |> layer_dense(1)
 stopifnot(count_params(model) == 193)
+said <- tryCatch(multi_gpu_model(model, gpus = 2) |> layer_dense(1), error = conditionMessage)
+stopifnot(grepl('Received: a parallel model. Add layers to its template', said, fixed = TRUE))
 "
 
 

@@ -311,3 +311,9 @@ def test_a_stateless_call_takes_the_values_that_it_is_given():
     (found, _), (expected, _) = [m.stateless_call(values, [], x) for m in (parallel, parallel.template)]
     assert_same(found, expected)
     assert not np.allclose(found, parallel(x))
+
+
+def test_a_layer_that_is_called_on_a_parallel_model_says_what_to_do():
+    parallel = multi_gpu_model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), gpus=["CPU:0", "CPU:1"])
+    with pytest.raises(ValueError, match=r"Received: a parallel model\. Add layers to its template, and call"):
+        keras.layers.Dense(1)(parallel)

@@ -1,12 +1,3 @@
-# The few tests that `make quick` runs, with MULTIGPU_QUICK set: it leaves out all others.
-quick_test_that <- testthat::test_that
-if (nzchar(Sys.getenv("MULTIGPU_QUICK"))) {
-  test_that <- function(desc, code) invisible()
-}
-
-# The example that `make test-docs` runs, with MULTIGPU_PAGES set: `make test` leaves it out.
-pages_test_that <- if (nzchar(Sys.getenv("MULTIGPU_PAGES"))) testthat::test_that else function(desc, code) invisible()
-
 small_model <- function(seed = 0L) {
   keras$utils$set_random_seed(seed)
   keras_model_sequential(layers = list(

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 bytes <- function(...) structure(c(...), class = "multigpu_bytes")
 
 test_that("bytes print with a unit, and what is computed from them are numbers", {

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("arguments that are none are errors in R's words, with an example", {
   data <- small_data()
   trained <- function(...) error_text(fit(shared_parallel_model(), data$x, data$y, ...))

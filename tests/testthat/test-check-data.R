@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("missing values are errors, in numbers as in factors and texts, and NaN is not missing", {
   expect_snapshot({
     writeLines(error_text(as_arrays(c(1, NA))))

@@ -1,5 +1,7 @@
 # Several machines: the same call, with TF_CONFIG set, or in a task of SLURM.
 
+skip_on_cran()
+
 script_of_a_worker <- c(
   "library(multigpu)",
   "if (nzchar(Sys.getenv('SLURM_PROCID'))) join_cluster()",

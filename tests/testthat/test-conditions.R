@@ -1,3 +1,36 @@
+# In each way in which a function that R calls warns in Python.
+warned_by <- function(expr) {
+  texts <- character()
+  withCallingHandlers(expr, warning = function(w) {
+    texts <<- c(texts, conditionMessage(w))
+    invokeRestart("muffleWarning")
+  })
+  texts
+}
+
+test_that("a warning from Python is one from R: layers that do not fit are left out", {
+  file <- tempfile(fileext = ".h5")
+  save_model_weights_hdf5(small_model(), file)
+  other <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
+  said <- warned_by(load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE))
+  expect_match(said, "^Left out: the file has")
+})
+
+test_that("an error has its parts as bullets, a class, and the function that was called", {
+  refusal <- function(expr) tryCatch(expr, error = identity)
+  long <- refusal(multi_gpu_model(mtcars))
+  expect_s3_class(long, c("multigpu_error", "rlang_error"), exact = FALSE)
+  expect_lt(nchar(conditionMessage(long)), 450)
+  expect_match(said_by(long), "Pass a built `keras$Sequential`", fixed = TRUE) # the end is there
+  expect_identical(as.character(conditionCall(long)[[1]]), "multi_gpu_model")
+  model <- small_model()
+  expect_match(deparse1(conditionCall(refusal(fit(model, epochs = "a", x = 1)))[[1]]), "^fit")
+  expect_snapshot(writeLines(conditionMessage(refusal(bring_home(model, "x")))))
+  expect_snapshot(writeLines(conditionMessage(refusal(multi_gpu_model(model, gpus = c(0, 1.5))))))
+})
+
+skip_on_cran()
+
 test_that("an error from Python has the message only", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
   expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")
@@ -21,24 +54,6 @@ test_that("an interrupt ends training and leaves the template usable, with the w
   history <- fit(parallel, data$x, data$y, epochs = 1)
   expect_lt(history$metrics$loss, 5)
   expect_false(identical(weights_of(parallel$template), trained))
-})
-
-# In each way in which a function that R calls warns in Python.
-warned_by <- function(expr) {
-  texts <- character()
-  withCallingHandlers(expr, warning = function(w) {
-    texts <<- c(texts, conditionMessage(w))
-    invokeRestart("muffleWarning")
-  })
-  texts
-}
-
-quick_test_that("a warning from Python is one from R: layers that do not fit are left out", {
-  file <- tempfile(fileext = ".h5")
-  save_model_weights_hdf5(small_model(), file)
-  other <- keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(3L, name = "hidden")))
-  said <- warned_by(load_model_weights_hdf5(other, file, by_name = TRUE, skip_mismatch = TRUE))
-  expect_match(said, "^Left out: the file has")
 })
 
 test_that("so is one of an optimizer whose state does not fit, and an untrained model has none", {
@@ -81,19 +96,6 @@ test_that("a warning in a callback, whose functions call Python too, is said", {
     epochs = 1, callbacks = list(on_epoch_end = load)
   ))
   expect_match(said, "^Left out: the file has")
-})
-
-quick_test_that("an error has its parts as bullets, a class, and the function that was called", {
-  refusal <- function(expr) tryCatch(expr, error = identity)
-  long <- refusal(multi_gpu_model(mtcars))
-  expect_s3_class(long, c("multigpu_error", "rlang_error"), exact = FALSE)
-  expect_lt(nchar(conditionMessage(long)), 450)
-  expect_match(said_by(long), "Pass a built `keras$Sequential`", fixed = TRUE) # the end is there
-  expect_identical(as.character(conditionCall(long)[[1]]), "multi_gpu_model")
-  model <- small_model()
-  expect_match(deparse1(conditionCall(refusal(fit(model, epochs = "a", x = 1)))[[1]]), "^fit")
-  expect_snapshot(writeLines(conditionMessage(refusal(bring_home(model, "x")))))
-  expect_snapshot(writeLines(conditionMessage(refusal(multi_gpu_model(model, gpus = c(0, 1.5))))))
 })
 
 test_that("long texts of Python are whole to R, and are cut in the middle", {

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 # The bits of 64-bit integers, as the package bit64 keeps them: the smallest double above zero is 1.
 integer64 <- function(...) structure(c(...) * 2^-1074, class = "integer64")
 na_integer64 <- structure(-0, class = "integer64")

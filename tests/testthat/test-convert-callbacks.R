@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("R functions are called at their hooks, in order, with logs", {
   calls <- character()
   note <- function(name) {

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 dense <- local({
   set.seed(1)
   matrix(rnorm(200), 50) * rbinom(200, 1, 0.4)

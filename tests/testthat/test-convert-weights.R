@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("class weights are a list or a vector", {
   data <- small_data()
   labels <- as.integer(data$y > 0)

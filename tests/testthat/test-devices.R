@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("simulated devices are those that `gpus` counts", {
   gpus <- available_gpus()
   expect_s3_class(gpus, "data.frame")
@@ -21,6 +23,20 @@ test_that("bring_home() moves all weights to one device", {
   expect_identical(bring_home(parallel$template, "CPU:1"), parallel$template)
   expect_identical(weights_of(parallel), before)
   expect_identical(sum(overview(parallel)$weights > 0), 1L)
+})
+
+test_that("an overview after bring_home() has all weights where they are", {
+  parallel <- parallel_model()
+  fit(parallel, small_data()$x, small_data()$y, epochs = 1)
+  before <- overview(parallel)
+  bring_home(parallel, "CPU:1")
+  after <- overview(parallel)
+  total <- sum(before$weights)
+  expect_gt(sum(before$weights > 0), 1)
+  expect_identical(as.numeric(after$weights), c(0, total, 0, 0))
+  expect_identical(as.numeric(after$slots), c(0, sum(before$slots), 0, 0))
+  expect_identical(as.numeric(after$sent), c(1, 3, 1, 1) * total) # of weights to three, of gradients from each
+  expect_identical(as.numeric(after$received), as.numeric(after$sent))
 })
 
 test_that("an unknown device for bring_home() is an error", {

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("an R Markdown document shows the training, its tables and its plot", {
   folder <- tempfile("document")
   dir.create(folder)

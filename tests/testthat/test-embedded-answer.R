@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("a request gets the reply, the error and the warnings", {
   conversion <- reticulate::import("multigpu.r.embedded.conversion")
   request <- reticulate::import("multigpu.r.embedded.request")$Request

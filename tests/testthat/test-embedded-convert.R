@@ -1,5 +1,7 @@
 # Conversion of values, called from R. `tests/r/embedded/in_process/` has the tests with R inside Python.
 
+skip_on_cran()
+
 there_and_back <- function(x) {
   holder <- reticulate::import("types")$SimpleNamespace(x = as_python(x))
   as_r(reticulate::py_get_attr(holder, "x"))

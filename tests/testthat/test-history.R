@@ -1,3 +1,5 @@
+skip_on_cran()
+
 history_of_three <- function() {
   structure(
     list(
@@ -24,7 +26,8 @@ test_that("a history is a data frame of one row per epoch, metric and kind of da
 test_that("epochs of a resumed training, and of validation every second epoch, are those of Keras", {
   data <- small_data()
   history <- fit(
-    shared_parallel_model(), data$x, data$y, epochs = 6, initial_epoch = 2,
+    shared_parallel_model(), data$x, data$y,
+    epochs = 6, initial_epoch = 2,
     validation_data = list(data$x, data$y), validation_freq = 2L
   )
   values <- as.data.frame(history)

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 mock_tfruns <- function() {
   shown <- new.env()
   shown$view_run_metrics <- function(table) {

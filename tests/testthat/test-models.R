@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("the configuration and the layers of a parallel model are those of its template", {
   model <- small_model()
   parallel <- multi_gpu_model(model, 2)

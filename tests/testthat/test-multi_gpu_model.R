@@ -13,7 +13,7 @@ def train_in_python(x, y, weights):
 ")$train_in_python
 }
 
-quick_test_that("R and Python give the same numbers for the same template and data", {
+test_that("R and Python give the same numbers for the same template and data", {
   data <- small_data()
   model <- small_model()
   start <- model$get_weights()
@@ -26,6 +26,40 @@ quick_test_that("R and Python give the same numbers for the same template and da
   expect_identical(model$get_weights(), python[[2]])
   expect_identical(predict(parallel, data$x), python[[3]])
 })
+
+test_that("numbers become integer counts and ids, and a single number is a count", {
+  expect_null(as_gpus(NULL))
+  expect_identical(as_gpus(8), 8L)
+  expect_identical(as_gpus(8L), 8L)
+  expect_identical(as_gpus(list(3)), 3L)
+  expect_identical(as_gpus(c(0, 2)), list(0L, 2L))
+  expect_identical(as_gpus(0:1), list(0L, 1L))
+  expect_identical(as_gpus(list(0L, 2L)), list(0L, 2L))
+  expect_identical(as_gpus(list(0, 2)), list(0L, 2L))
+  expect_identical(as_gpus(c(a = 0, b = 2)), list(0L, 2L))
+  expect_identical(as_gpus(numeric(0)), list())
+  expect_identical(as_gpus(-1), -1L)
+})
+
+test_that("groups train a template with parts as one device does", {
+  train <- function(gpus) {
+    keras$utils$set_random_seed(1L)
+    x <- keras$Input(list(4L))
+    with_part <- function(device, code) if (is.null(gpus)) code else with(on_device(device), code)
+    hidden <- with_part("GPU:0", keras$layers$Dense(8L, activation = "relu")(x))
+    y <- with_part("GPU:1", keras$layers$Dense(1L)(hidden))
+    model <- keras_model(x, y)
+    trained <- if (is.null(gpus)) model else multi_gpu_model(model, gpus = gpus)
+    compile(trained, "sgd", "mse")
+    fit(trained, small_data()$x, small_data()$y, batch_size = 16, epochs = 2, shuffle = FALSE, verbose = 0)
+    weights_of(model)
+  }
+  plain <- train(NULL)
+  expect_equal(train(list(c(0, 1), c(2, 3))), plain, tolerance = 1e-5)
+  expect_equal(train(rep(list(c("GPU:0", "GPU:1")), 4)), plain, tolerance = 1e-5)
+})
+
+skip_on_cran()
 
 test_that("synchronize_batch_norm() is for all layers of a model, and without it the first training warns", {
   inner <- keras_model_sequential(list(keras$Input(list(4L)), keras$layers$BatchNormalization(name = "deep")))
@@ -65,20 +99,6 @@ test_that("what is not a template is an error", {
   })
 })
 
-quick_test_that("numbers become integer counts and ids, and a single number is a count", {
-  expect_null(as_gpus(NULL))
-  expect_identical(as_gpus(8), 8L)
-  expect_identical(as_gpus(8L), 8L)
-  expect_identical(as_gpus(list(3)), 3L)
-  expect_identical(as_gpus(c(0, 2)), list(0L, 2L))
-  expect_identical(as_gpus(0:1), list(0L, 1L))
-  expect_identical(as_gpus(list(0L, 2L)), list(0L, 2L))
-  expect_identical(as_gpus(list(0, 2)), list(0L, 2L))
-  expect_identical(as_gpus(c(a = 0, b = 2)), list(0L, 2L))
-  expect_identical(as_gpus(numeric(0)), list())
-  expect_identical(as_gpus(-1), -1L)
-})
-
 test_that("names remain names, also in factors, whose codes are ignored", {
   expect_identical(as_gpus("GPU:0"), "GPU:0")
   expect_identical(as_gpus(c("GPU:1", "GPU:0")), list("GPU:1", "GPU:0"))
@@ -92,24 +112,6 @@ test_that("a list of several ids or names is a list of groups", {
   expect_identical(as_gpus(list(c("GPU:0", "GPU:1"))), list(list("GPU:0", "GPU:1")))
   expect_identical(as_gpus(list(list(0, "GPU:1"), 2:3)), list(list(0L, "GPU:1"), list(2L, 3L)))
   expect_match(error_text(as_gpus(list(c(0, NA), c(2, 3)))), "missing values")
-})
-
-quick_test_that("groups train a template with parts as one device does", {
-  train <- function(gpus) {
-    keras$utils$set_random_seed(1L)
-    x <- keras$Input(list(4L))
-    with_part <- function(device, code) if (is.null(gpus)) code else with(on_device(device), code)
-    hidden <- with_part("GPU:0", keras$layers$Dense(8L, activation = "relu")(x))
-    y <- with_part("GPU:1", keras$layers$Dense(1L)(hidden))
-    model <- keras_model(x, y)
-    trained <- if (is.null(gpus)) model else multi_gpu_model(model, gpus = gpus)
-    compile(trained, "sgd", "mse")
-    fit(trained, small_data()$x, small_data()$y, batch_size = 16, epochs = 2, shuffle = FALSE, verbose = 0)
-    weights_of(model)
-  }
-  plain <- train(NULL)
-  expect_equal(train(list(c(0, 1), c(2, 3))), plain, tolerance = 1e-5)
-  expect_equal(train(rep(list(c("GPU:0", "GPU:1")), 4)), plain, tolerance = 1e-5)
 })
 
 test_that("a model gets the requested devices", {

@@ -1,5 +1,7 @@
 # What sessions do that have just started. TensorFlow takes seconds to start, so each session shows several things.
 
+skip_on_cran()
+
 # keras3 waits for Python's `keras`, and makes a tensor when the import that brought it has ended.
 makes_a_tensor <- '
 import importlib._bootstrap, sys

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("the report has every requirement and its version", {
   printed <- capture.output(report <- multigpu_sitrep())
   expect_true(all(is.na(report$cure)))

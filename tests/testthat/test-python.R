@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("temporary files of Python are deleted with those of R", {
   expect_identical(reticulate::import("tempfile")$gettempdir(), tempdir())
 })

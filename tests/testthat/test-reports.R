@@ -1,4 +1,4 @@
-quick_test_that("an overview is a data frame, whose bytes print with a unit", {
+test_that("an overview is a data frame, whose bytes print with a unit", {
   parallel <- parallel_model()
   fit(parallel, small_data()$x, small_data()$y, epochs = 1)
   table <- overview(parallel, batch_size = 10)
@@ -9,6 +9,8 @@ quick_test_that("an overview is a data frame, whose bytes print with a unit", {
   expect_true(all(is.na(overview(parallel)$rows)))
   expect_snapshot(print(table))
 })
+
+skip_on_cran()
 
 test_that("a model that is not parallel has no overview", {
   expect_snapshot(writeLines(error_text(overview(small_model()))))

@@ -1,5 +1,17 @@
 h5 <- function() tempfile(fileext = ".h5")
 
+test_that("weights are saved and loaded, for the parallel model and for the template", {
+  parallel <- parallel_model()
+  file <- h5()
+  expect_true(save_model_weights_hdf5(parallel, file))
+  other <- small_model(seed = 7L)
+  expect_false(identical(weights_of(other), weights_of(parallel)))
+  expect_identical(load_model_weights_hdf5(other, file, by_name = TRUE), other)
+  expect_identical(weights_of(other), weights_of(parallel))
+})
+
+skip_on_cran()
+
 test_that("a saved parallel model is its template, with weights and optimizer", {
   data <- small_data()
   parallel <- parallel_model()
@@ -10,16 +22,6 @@ test_that("a saved parallel model is its template, with weights and optimizer", 
   expect_identical(weights_of(loaded), weights_of(parallel))
   expect_false(core()$is_parallel(loaded))
   expect_identical(as.integer(loaded$optimizer$iterations$numpy()), 2L) # 50 rows are two batches
-})
-
-quick_test_that("weights are saved and loaded, for the parallel model and for the template", {
-  parallel <- parallel_model()
-  file <- h5()
-  expect_true(save_model_weights_hdf5(parallel, file))
-  other <- small_model(seed = 7L)
-  expect_false(identical(weights_of(other), weights_of(parallel)))
-  expect_identical(load_model_weights_hdf5(other, file, by_name = TRUE), other)
-  expect_identical(weights_of(other), weights_of(parallel))
 })
 
 test_that("an R loss and a Python class are custom objects when the model is loaded", {

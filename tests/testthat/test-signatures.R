@@ -1,5 +1,7 @@
 # Names, order and defaults of the functions of both languages are the same: in R, on its help pages, and in Python.
 
+skip_on_cran()
+
 shared <- c(
   "multi_gpu_model", "simulate_gpus", "available_gpus", "bring_home", "save_model_hdf5", "load_model_hdf5",
   "save_model_weights_hdf5", "load_model_weights_hdf5", "clean_parallel_hdf5", "on_device",

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 loaded$depth <- 1 # as in a loss
 constant <- function(...) as_tensor(tf$constant(...))
 a <- function() constant(c(-1.5, 2, 4))

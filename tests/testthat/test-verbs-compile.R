@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("a loss in R trains as Keras' own does, on four devices", {
   data <- small_data()
   train <- function(loss) {

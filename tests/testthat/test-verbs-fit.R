@@ -1,3 +1,14 @@
+test_that("an error from Python has its message, without a traceback", {
+  data <- small_data()
+  uncompiled <- multi_gpu_model(small_model(), 2)
+  expect_snapshot({
+    writeLines(error_text(fit(uncompiled, data$x, data$y)))
+    writeLines(error_text(fit(shared_parallel_model(), data$x, data$y[1:3])))
+  })
+})
+
+skip_on_cran()
+
 test_that("training by the pipe lowers the loss, and evaluate and predict agree with it", {
   data <- small_data()
   uncompiled <- multi_gpu_model(small_model(), 4)
@@ -87,15 +98,6 @@ test_that("the default verbosity depends on the environment", {
   withr_options <- options(knitr.in.progress = TRUE)
   on.exit(options(withr_options))
   expect_identical(default_verbose(), 2L)
-})
-
-quick_test_that("an error from Python has its message, without a traceback", {
-  data <- small_data()
-  uncompiled <- multi_gpu_model(small_model(), 2)
-  expect_snapshot({
-    writeLines(error_text(fit(uncompiled, data$x, data$y)))
-    writeLines(error_text(fit(shared_parallel_model(), data$x, data$y[1:3])))
-  })
 })
 
 test_that("options of the R interface of Keras 2 are read", {

@@ -1,3 +1,5 @@
+skip_on_cran()
+
 batches_of <- function(data, size = 10, last = Inf) {
   at <- 0
   function() {
@@ -15,13 +17,15 @@ test_that("a generator trains and validates as the arrays do, on four devices", 
   parallel <- parallel_model()
   start <- lapply(parallel$template$get_weights(), as_arrays)
   history <- fit(
-    parallel, batches_of(data), steps_per_epoch = 5, epochs = 3,
+    parallel, batches_of(data),
+    steps_per_epoch = 5, epochs = 3,
     validation_data = batches_of(data), validation_steps = 5
   )
   by_generator <- weights_of(parallel)
   parallel$template$set_weights(start)
   reference <- fit(
-    parallel, data$x, data$y, batch_size = 10, epochs = 3, shuffle = FALSE,
+    parallel, data$x, data$y,
+    batch_size = 10, epochs = 3, shuffle = FALSE,
     validation_data = list(data$x, data$y)
   )
   expect_equal(history$metrics$loss, reference$metrics$loss, tolerance = 1e-6) # float32

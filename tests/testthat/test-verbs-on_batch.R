@@ -1,3 +1,5 @@
+skip_on_cran()
+
 test_that("one step on one batch trains, tests and predicts", {
   data <- small_data(8)
   parallel <- parallel_model()

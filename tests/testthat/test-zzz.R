@@ -1,3 +1,5 @@
+skip_on_cran()
+
 # Mocks of packages that cannot be installed here, with their names and classes.
 verbs <- c("compile", "evaluate", "fit", "predict", "print", "summary")
 model_class <- "keras.src.models.model.Model"

@@ -70,6 +70,13 @@ class TemplateAnswers:
     def __repr__(self) -> str:
         return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuses, with what to do: Keras asks for it where a layer is called on the model, as R's pipes do."""
+        raise ValueError(
+            "Expected a tensor. Received: a parallel model. Add layers to its template, and call `multi_gpu_model()` "
+            "with that anew."
+        )
+
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
         """Prints the template's summary, one line on the devices, and one on BatchNormalizations of slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))

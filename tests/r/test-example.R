@@ -1,4 +1,6 @@
 # The example of the help page of Keras 2, with fewer GPUs and smaller images, in a process of its own.
+source(file.path("..", "testthat", "helper.R"), local = TRUE)
+
 example <- '
 library(multigpu)
 simulate_gpus(2)
@@ -39,7 +41,7 @@ model = keras.models.load_model('my_model.h5', compile=False)
 print(type(model).__name__, model.count_params())
 "
 
-pages_test_that("the example of the help page runs, and Keras loads its file", {
+test_that("the example of the help page runs, and Keras loads its file", {
   folder <- tempfile("example")
   dir.create(folder)
   old <- setwd(folder)
