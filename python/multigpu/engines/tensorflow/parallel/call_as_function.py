@@ -57,6 +57,7 @@ class CallAsFunction:
     def __init__(self, spread: Callable[[tuple, dict[str, Any]], Merged]) -> None:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
+        self._kinds: dict[tuple, int] = {}  # by what a trace depends on besides its arguments
         self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
         self._kept: weakref.WeakKeyDictionary[tf.Graph, list[Kept]] = weakref.WeakKeyDictionary()  # by traces
         self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have some
@@ -69,8 +70,10 @@ class CallAsFunction:
             kwargs: likewise.
             key: what a trace depends on besides.
         """
-        ranks = [_rank(x) for x in keras.tree.flatten((args, kwargs))]  # TensorFlow would take any for unknown
-        taken = args, kwargs, _riders((args, kwargs)), (*ranks, *key)
+        ranks = tuple(_rank(x) for x in keras.tree.flatten((args, kwargs)))  # TensorFlow would take any for unknown
+        # one number for all of it: what a function takes, TensorFlow looks at part by part, in each call
+        kind = self._kinds.setdefault((ranks, key), len(self._kinds))
+        taken = args, kwargs, _riders((args, kwargs)), kind
         function: Any = self._function.get_concrete_function(*taken)
         graph, gated = function.graph, self._with_gates(function)
         structure = GradientStructure()
@@ -88,8 +91,8 @@ class CallAsFunction:
             each.give(tensors)
         return Given(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses)
 
-    def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, key: tuple) -> tuple:
-        del key  # part of that under which TensorFlow keeps the trace
+    def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, kind: int) -> tuple:
+        del kind  # part of that under which TensorFlow keeps the trace
         args, kwargs = _with_riders((args, kwargs), riders)
         merged = self._spread(args, kwargs)
         given = (
