@@ -3,15 +3,20 @@
 import dataclasses
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
 
+import keras
 import pytest
 import tensorflow as tf
 
+import multigpu
 from multigpu.cli import run
+from multigpu.cli.answers import quiet_start
 from multigpu.cli.main import COMMANDS, main
+from multigpu.cli.option_names import as_options
 from multigpu.engines.tensorflow.devices.gpu_table import device_table
 from multigpu.plan.gpu_table import seen_devices
 
@@ -204,13 +209,71 @@ def test_a_script_with_an_error_of_syntax_is_shown_as_python_shows_it(tmp_path, 
     assert "SyntaxError: Missing parentheses in call to 'print'" in err
 
 
-def test_devices_says_why_there_are_none(tmp_path):
+def test_devices_prints_why_there_are_none_and_versions_for_an_issue(tmp_path):
     done = started(tmp_path, "devices")
     assert done.returncode == 0
-    assert done.stdout.splitlines() == [
+    *answer, versions = done.stdout.splitlines()
+    assert versions.startswith(f"multigpu {multigpu.__version__}, Python {platform.python_version()}, ")
+    assert f"keras {keras.__version__}, tensorflow {tf.__version__}" in versions
+    assert answer == [
         "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs. Unset it, or set it to the numbers of those to use.",
         "CUDA_VISIBLE_DEVICES='-1'",
     ]
+
+
+@pytest.mark.parametrize("words", [["devices"], ["estimate", "small.keras", "--gpus", "2"]])
+def test_nothing_of_tensorflows_log_stands_before_the_answer(words, tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "small.keras")
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-m", "multigpu", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("error", "shown"), [(ValueError("wrong word"), False), (RuntimeError("no start"), True)])
+def test_the_hidden_log_is_shown_if_the_start_fails(error, shown, capfd, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+
+    def start():
+        with quiet_start():
+            os.write(2, b"the log\n")
+            raise error
+
+    with pytest.raises(type(error)):
+        start()
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == ("the log\nafter\n" if shown else "after\n")
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["--version"])
+    assert error.value.code == 0
+    assert capsys.readouterr().out == f"multigpu {multigpu.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Expected each device once in `gpus`. Received: gpus=[2, 2].",
+            "Expected each device once in `--gpus`. Received: --gpus 2,2.",
+        ),
+        (
+            "Use `optimizer='adam'`, or None for the model's own.",
+            "Use `--optimizer adam`, or leave it out for the model's own.",
+        ),
+        ("Expected `gpus` to be None, a whole number of GPUs.", "Expected `--gpus` to be a whole number of GPUs."),
+        (
+            "Expected `batch_size` to be 1 or more. Received: batch_size=0",
+            "Expected `--batch-size` to be 1 or more. Received: --batch-size 0",
+        ),
+        ("Received: 'gpus.keras', which is no zip archive.", "Received: 'gpus.keras', which is no zip archive."),
+    ],
+)
+def test_errors_name_the_options_of_the_command_line(text, told):
+    assert as_options(text) == told
 
 
 def test_devices_answer_in_json_and_whether_there_are_so_many(capsys):
@@ -220,7 +283,7 @@ def test_devices_answer_in_json_and_whether_there_are_so_many(capsys):
     assert (told["why_none"], told["enough"]) == (None, True)
     assert told["cuda_visible_devices"] == os.environ.get("CUDA_VISIBLE_DEVICES")
     assert main(["devices", "--at-least", "9"]) == 1
-    assert capsys.readouterr().out == f"{device_table()}\n{seen_devices()}\n"
+    assert capsys.readouterr().out.startswith(f"{device_table()}\n{seen_devices()}\nmultigpu ")
     assert main(["devices", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["enough"] is None
 
@@ -243,5 +306,5 @@ def test_devices_are_shown_as_a_table_with_the_names_that_gpus_takes(capsys):
         "id   name  physical device  memory total  memory free",
         " 0  CPU:0            CPU:0             -            -",
     ]
-    assert len(lines) == 1 + 8 + 1
-    assert lines[-1].startswith("CUDA_VISIBLE_DEVICES=")
+    assert len(lines) == 1 + 8 + 2
+    assert lines[-2].startswith("CUDA_VISIBLE_DEVICES=")

@@ -222,10 +222,10 @@ def test_code_in_a_file_that_is_trusted_is_loaded(files, capsys):
 def test_an_argument_of_the_function_is_refused_in_one_line(files, capsys):
     line = refusal(capsys, "estimate", files / "small.keras", "--gpus", 2, "--optimizer", "fast")
     assert line.startswith(
-        "Expected `optimizer` to be an optimizer of Keras, or the name of one. Received: optimizer='fast'."
+        "Expected `--optimizer` to be an optimizer of Keras, or the name of one. Received: --optimizer fast."
     )
     line = refusal(capsys, "estimate", files / "small.keras", "--gpus", "0,GPX:1:2")
-    assert line.startswith("Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names.")
+    assert line.startswith("Expected `--gpus` to be a whole number of GPUs, or a list of GPU ids or device names.")
 
 
 @pytest.mark.parametrize(

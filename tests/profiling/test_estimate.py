@@ -35,7 +35,9 @@ def test_a_model_of_206_538_153_parameters_has_826_mb_of_weights(large_model):
     assert estimated.parameters == PARAMETERS
     assert estimated.weights == 4 * PARAMETERS
     assert estimated.optimizer == 2 * 4 * PARAMETERS
-    assert str(estimated).splitlines()[0] == ("206,538,153 parameters: 826.15 MB of weights, 1,652.31 MB of optimizer")
+    assert str(estimated).splitlines()[0] == (
+        "206,538,153 parameters: 826.15 MB of weights, 1,652.31 MB of optimizer (Adam)"
+    )
 
 
 def mixed():
@@ -135,11 +137,18 @@ def test_memory_is_taken_from_the_first_writer_to_the_last_reader():
     assert most_at_once(ops) == 3 * 400  # b, c and the result; x is free by then
 
 
+def test_an_optimizer_that_is_assumed_is_named():
+    model = keras.Sequential([keras.Input((1000,)), layers.Dense(1000)])
+    assert str(estimate(model, 2, 5)).splitlines()[0].endswith("4.00 MB of optimizer (RMSprop, assumed)")
+    model.compile("adam", "mse")
+    assert str(estimate(model, 2, 5)).splitlines()[0].endswith("8.01 MB of optimizer (Adam)")
+
+
 @pytest.mark.quick
 def test_it_prints_as_a_table():
     text = str(estimate(keras.Sequential([keras.Input((1000,)), layers.Dense(1000)]), 2, 5, "sgd"))
     assert text.splitlines() == [
-        "1,001,000 parameters: 4.00 MB of weights, 0.00 MB of optimizer",
+        "1,001,000 parameters: 4.00 MB of weights, 0.00 MB of optimizer (SGD)",
         "device  rows  parameters    weights  optimizer     copies  gradients  activations     inputs     total  "
         "in per step  out per step",
         " CPU:0     3   1,000,000    4.00 MB    0.00 MB  0.0040 MB    8.00 MB     0.024 MB   0.012 MB  12.04 MB  "

@@ -2,27 +2,31 @@
 
 import argparse
 import dataclasses
+import importlib.metadata
 import os
+import platform
 
-from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table, quiet_start
 from multigpu.cli.argument_types import whole_number
+from multigpu.version import __version__
 
+PACKAGES = ("keras", "tensorflow", "jax", "numpy")
 HELP = f"""\
-Show the GPUs that `gpus` counts: id, name, hardware, memory that TensorFlow may use and what is free of it,
-CUDA_VISIBLE_DEVICES as seen, and why there are none.
+List the GPUs: id, name, hardware, the memory that TensorFlow may use, and how much of it is free. Also print
+CUDA_VISIBLE_DEVICES, the versions of Python packages, and, if there are no GPUs, the reason. Paste this into an issue.
 
 {STATUSES.format(question="--at-least")}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `devices`."""
-    parser.add_argument("--at-least", type=whole_number(1), metavar="N", help="ask if there are so many")
+    parser.add_argument("--at-least", type=whole_number(1), metavar="N", help="ask whether there are N GPUs or more")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prints the table, in this process of its own, where devices may be started to ask for memory."""
-    with answered(arguments.parser):
+    """Print the table. This process may start the devices to ask for their memory."""
+    with answered(arguments.parser), quiet_start():
         from multigpu.engines import device_table
         from multigpu.plan.gpu_table import SEEN, seen_devices
 
@@ -32,10 +36,19 @@ def main(arguments: argparse.Namespace) -> int:
         print_json(
             devices=[dataclasses.asdict(row) for row in table],
             cuda_visible_devices=os.environ.get(SEEN),
+            versions=versions(),
             why_none=None if table else table.why_none(),
             enough=enough,
         )
     else:
         print_table(table)
         print(seen_devices())
+        print(", ".join(f"{name} {version}" for name, version in versions().items()))
     return NO if enough is False else DONE
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of multigpu, Python, the system and the packages that are installed."""
+    found = {"multigpu": __version__, "Python": platform.python_version(), platform.system(): platform.release()}
+    installed = {name: list(importlib.metadata.distributions(name=name)) for name in PACKAGES}
+    return found | {name: several[0].version for name, several in installed.items() if several}

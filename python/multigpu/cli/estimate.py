@@ -5,15 +5,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from multigpu.cli import model_file
-from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table, quiet_start
 from multigpu.cli.argument_types import size
 
 if TYPE_CHECKING:
     from multigpu.profiling.estimate_table import Estimate
 
 HELP = f"""\
-Show the memory that a model in a file would take of each device. The GPUs need not be there; those that are there are
-left alone.
+Show how much memory of each GPU a model in a file needs. The GPUs need not exist, and this command does not use them.
 
   python -m multigpu estimate model.keras --gpus 8 --batch-size 256 --optimizer adam
   python -m multigpu estimate model.keras --gpus 8 --fits 24GB && echo "8 GPUs are enough"
@@ -25,16 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `estimate`."""
     model_file.add_arguments(parser)
     parser.add_argument("--layers", action="store_true", help="list the layers, to choose where to cut the model")
-    parser.add_argument("--fits", type=size, metavar="SIZE", help="ask if no GPU needs more, such as 24GB or 22.5GiB")
+    parser.add_argument(
+        "--fits", type=size, metavar="SIZE", help="ask whether no GPU needs more, such as 24GB or 22.5GiB"
+    )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Prints the tables, and says whether the model fits if that is asked."""
     with answered(arguments.parser):
-        from multigpu.profiling.estimate import estimate
+        with quiet_start():
+            from multigpu.profiling.estimate import estimate
 
-        gpus = _gpus(arguments.gpus)
+            gpus = _gpus(arguments.gpus)
         model = model_file.load(arguments, compiled=arguments.optimizer is None)
         merge, relocation = not arguments.no_cpu_merge, arguments.cpu_relocation
         table = estimate(model, gpus, arguments.batch_size, arguments.optimizer, merge, relocation)

@@ -16,9 +16,12 @@ from multigpu.cluster.config import configs, described
 from multigpu.cluster.schedulers import config_of
 
 HELP = """\
-Run a script as several workers that train one model together. With --processes they are processes of this machine;
-under srun, or under mpirun with --hosts, run this once in each task; by hand, once on each host, with --hosts and
---rank."""
+Run a script as several workers that train one model together.
+
+  --processes N           starts N workers on this machine
+  under srun              run this command once in each task
+  under mpirun --hosts A,B    run this command once in each task
+  --hosts A,B --rank R    run this command once on each host"""
 WARNING = (
     "multigpu: each worker listens on all network interfaces, and TensorFlow asks nobody for a password: whoever "
     "reaches its port can read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"
@@ -31,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=whole_number(1), metavar="N", help="start N workers on this machine")
     parser.add_argument("--hosts", metavar="A,B", help="hosts of all workers, as host or host:port")
     parser.add_argument(
-        "--rank", type=whole_number(0, 99_999), help="which of the hosts this is, from 0; mpirun says it by itself"
+        "--rank", type=whole_number(0, 99_999), help="position of this host in --hosts, from 0; not needed under mpirun"
     )
-    parser.add_argument("script", type=script, help="in Python, or in R")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    parser.add_argument("script", type=script, help="a script in Python or R")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -4,15 +4,16 @@ import argparse
 from collections.abc import Sequence
 
 from multigpu.cli import devices, estimate, launch, measure, run
+from multigpu.version import __version__
 
 # name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
 COMMANDS = {"run": run, "launch": launch, "devices": devices, "estimate": estimate, "measure": measure}
 DESCRIPTION = "Train Keras models on several GPUs."
-EPILOG = "`python -m multigpu COMMAND --help` reports details. In Python: `help(multigpu.multi_gpu_model)`."
+EPILOG = "`python -m multigpu COMMAND --help` lists the options of a command."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code. Misuse is told on stderr, with exit code 2.
+    """Run one command and return its exit code. Wrong arguments print an error on stderr, with exit code 2.
 
     Args:
         argv: the words after `python -m multigpu`; by default those of this process.
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m multigpu", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"multigpu {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         of_command = commands.add_parser(

@@ -6,19 +6,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from multigpu.cli import model_file
-from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json
+from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, quiet_start
 from multigpu.cli.argument_types import MOST_NUMBER, factor, whole_number
 
 if TYPE_CHECKING:
     import keras
 
 HELP = f"""\
-Take a few training steps of the model in a file, on one GPU and on all, and say whether several pay. A file has no
-data: inputs and targets are random. The file is left as it is.
+Time a few training steps of a model in a file, on one GPU and on all, and print whether several GPUs pay. Inputs and
+targets are random. The file does not change.
 
   python -m multigpu measure model.keras --gpus 4 --batch-size 256
   python -m multigpu measure model.keras --at-least 1.5 && echo "all GPUs are 1.5 times as fast as one"
-  python -m multigpu measure model.keras --simulate 2      without GPUs: that it runs is seen, not its speed
+  python -m multigpu measure model.keras --simulate 2      try it without GPUs; the speed is not that of GPUs
 
 {STATUSES.format(question="--at-least")}"""
 
@@ -27,42 +27,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `measure`."""
     number = whole_number(1, MOST_NUMBER)
     model_file.add_arguments(parser)
-    parser.add_argument("--loss", metavar="NAME", help="one of Keras, in place of the file's")
-    parser.add_argument("--steps", type=whole_number(1, 1000), default=5, metavar="N", help="default: 5")
-    parser.add_argument("--length", type=number, default=128, metavar="N", help="of axes that are open; default: 128")
+    parser.add_argument("--loss", metavar="NAME", help="a loss of Keras, instead of the one in the file")
+    parser.add_argument("--steps", type=whole_number(1, 1000), default=5, metavar="N", help="steps to time; default: 5")
+    parser.add_argument(
+        "--length", type=number, default=128, metavar="N", help="of axes of unknown length; default: 128"
+    )
     parser.add_argument(
         "--below",
         type=number,
         metavar="N",
-        help="inputs that are whole numbers stay below; default: rows of the "
-        "smallest Embedding, or 1, which makes them 0",
+        help="make integer inputs from 1 to N - 1; default: rows of the smallest Embedding, or 1, which gives 0",
     )
     parser.add_argument(
-        "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
+        "--simulate", type=whole_number(1), metavar="N", help="split the CPU, or the only GPU, into N devices"
     )
-    parser.add_argument("--at-least", type=factor, metavar="X", help="ask if all GPUs are X times as fast as one")
+    parser.add_argument("--at-least", type=factor, metavar="X", help="ask whether all GPUs are X times as fast as one")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Prints what was measured, and says whether it is enough if that is asked."""
     with answered(arguments.parser):
-        from multigpu.cli.random_data import random_batch
-        from multigpu.model.devices import available_gpus, simulate_gpus
-        from multigpu.model.replicate import multi_gpu_model
-        from multigpu.profiling.measure import measure
+        with quiet_start():
+            from multigpu.cli.random_data import random_batch
+            from multigpu.model.devices import available_gpus, simulate_gpus
+            from multigpu.model.replicate import multi_gpu_model
+            from multigpu.profiling.measure import measure
 
-        if arguments.simulate is not None:
-            simulate_gpus(arguments.simulate)
-        if not available_gpus():
+            if arguments.simulate is not None:
+                simulate_gpus(arguments.simulate)
+            found = available_gpus()
+        if not found:
             raise ValueError(
-                "Expected GPUs, or `--simulate 2` for devices that stand in for them. Received: a machine where "
-                "TensorFlow finds no GPU. `python -m multigpu devices` says why."
+                "Expected GPUs, or `--simulate 2` to try it without. Received: a machine where TensorFlow finds no "
+                "GPU. `python -m multigpu devices` prints the reason."
             )
         model = model_file.load(arguments, compiled=None in (arguments.loss, arguments.optimizer))
         _compile(model, arguments.optimizer, arguments.loss)
         batch = random_batch(model, arguments.batch_size, arguments.length, arguments.below)
-        sys.stderr.write(f"multigpu: {batch.words}\n")
+        sys.stderr.write(f"Timing {arguments.steps} steps on all GPUs and on one, with {batch.words}.\n")
         merge, relocation = not arguments.no_cpu_merge, arguments.cpu_relocation
         gpus = arguments.simulate if arguments.gpus is None else arguments.gpus
         parallel = multi_gpu_model(model, gpus, merge, relocation)

@@ -19,19 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and how it is to be replicated."""
     parser.add_argument("model", type=model_path, metavar="MODEL", help="a .keras file, or an HDF5 file of any name")
     parser.add_argument(
-        "--gpus", type=devices, metavar="GPUS", help="how many, or ids or names: 8 or 0,2 or GPU:0,GPU:1; default: all"
+        "--gpus", type=devices, metavar="GPUS", help="a count, ids or names: 8 or 0,2 or GPU:0,GPU:1; default: all"
     )
     parser.add_argument(
         "--batch-size",
         type=whole_number(1, MOST_NUMBER),
         default=32,
         metavar="N",
-        help="rows for all GPUs; default: 32",
+        help="rows of a batch, for all GPUs together; default: 32",
     )
-    parser.add_argument("--optimizer", metavar="NAME", help="one of Keras, in place of the one in the file")
+    parser.add_argument("--optimizer", metavar="NAME", help="an optimizer of Keras, instead of the one in the file")
     parser.add_argument("--no-cpu-merge", action="store_true", help="merge outputs on the first GPU")
-    parser.add_argument("--cpu-relocation", action="store_true", help="keep weights on the CPU")
-    parser.add_argument("--trusted", action="store_true", help="load code that is in the file, such as Lambda layers")
+    parser.add_argument("--cpu-relocation", action="store_true", help="store all weights on the CPU")
+    parser.add_argument("--trusted", action="store_true", help="also load code from the file, such as Lambda layers")
 
 
 def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":

@@ -8,17 +8,17 @@ from types import ModuleType
 from multigpu.cli.argument_types import script, whole_number
 
 HELP = """\
-Run a script that was written for Keras 2, as it is: `multi_gpu_model`, its old import paths and what such scripts
-use besides work again. The script is run as by `python script.py args…`: same arguments, same exit code.
+Run an unchanged script for Keras 2: `multi_gpu_model`, old import paths and other old names work again. The script
+runs as with `python script.py args…`: same arguments, same exit code.
 
   python -m multigpu run train.py --epochs 10
-  python -m multigpu run --simulate 4 train.py      without GPUs: the CPU stands in for four"""
+  python -m multigpu run --simulate 4 train.py      without GPUs: splits the CPU into four"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     parser.add_argument(
-        "--simulate", type=whole_number(1), metavar="N", help="split this machine's CPU, or its one GPU, into N"
+        "--simulate", type=whole_number(1), metavar="N", help="split the CPU, or the only GPU, into N devices"
     )
     parser.add_argument("script", type=script, help="the script")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")

@@ -73,9 +73,11 @@ def estimate(
     check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True, parts=parts)
     check_template(template, groups=bool(plan.groups))
-    kind = optimizer if optimizer is not None else getattr(template, "optimizer", None) or "rmsprop"
-    table = Estimate(estimate_devices(template, plan, batch_size, _optimizer(kind)))
+    kind = optimizer if optimizer is not None else getattr(template, "optimizer", None)
+    used = _optimizer(kind or "rmsprop")
+    table = Estimate(estimate_devices(template, plan, batch_size, used))
     table.template = template
+    table.optimizer_name = type(used).__name__ + ("" if kind else ", assumed")
     return table
 
 

@@ -18,12 +18,14 @@ class Estimate(Table[DeviceEstimate]):
     """One row per device, which prints as a table.
 
     Attributes:
-        template: of which it is.
+        template: the model.
+        optimizer_name: of which optimizer it is, and whether that is an assumption.
     """
 
     of = DeviceEstimate
     head = ("device", "rows", "parameters", *SIZES[:-2], "in per step", "out per step")
     template: keras.Model
+    optimizer_name: str
 
     @functools.cached_property
     def layers(self) -> LayerTable:
@@ -79,7 +81,7 @@ class Estimate(Table[DeviceEstimate]):
     def text(self, width: int | None = None) -> str:
         """Totals, the table, and what a further slice would take."""
         first = f"{self.parameters:,} parameters: {megabytes(self.weights)} of weights"
-        text = f"{first}, {megabytes(self.optimizer)} of optimizer\n{super().text(width)}"
+        text = f"{first}, {megabytes(self.optimizer)} of optimizer ({self.optimizer_name})\n{super().text(width)}"
         if all(row.slices < 2 for row in self):
             return text
         most = max((row.per_slice for row in self if row.per_slice is not None), default=None)
