@@ -176,3 +176,27 @@ def test_state_in_a_dense_and_in_a_layer_of_a_sequential_is_that_of_one_device()
         return keras.Model(inputs, keras.layers.Dense(2)(KeepsInADense()(x)))
 
     assert_same_training(build, X, Y, compile=mean_squared, gpus=3, only_fit=True)
+
+
+class Counting(keras.layers.Layer):
+    """Counts calls, and keeps a moving mean of the batches."""
+
+    def build(self, shape):
+        zeros = {"shape": (), "initializer": "zeros", "trainable": False}
+        self.calls, self.mean = self.add_weight(**zeros), self.add_weight(**zeros)
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(x))
+        return x * (1 + 0.01 * self.calls)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_layer_with_state_may_be_the_activation_of_another(run_eagerly):
+    def build():
+        activated = [keras.layers.Dense(4, activation=each) for each in (Counting(), keras.layers.PReLU())]
+        model = keras.Sequential([keras.Input((3,)), *activated, keras.layers.Dense(2)])
+        model(X[:2])  # Keras builds an activation when it is first called
+        return model
+
+    assert_same_training(build, X, Y, compile=lambda: {**mean_squared(), "run_eagerly": run_eagerly}, only_fit=True)
