@@ -23,25 +23,23 @@ def estimate(
 ) -> Estimate:
     """Return the memory that each device needs for `multi_gpu_model(model, gpus)`, with batches of `batch_size` rows.
 
-    Nothing is moved, and nothing is run; the GPUs need not be there. How each number is got, and how far it can be off:
+    It moves nothing and runs nothing, and the GPUs need not exist. The columns, and how exact they are:
 
-    * parameters, weights (with state such as moving means), optimizer: counted, from shapes and types, and assigned to
-      owners as they will be. Exact.
-    * copies, gradients: counted in the types that are stored. All copies and all gradients of a step are assumed to be
-      there at once, which is the most possible; under mixed precision copies take half of it.
-    * activations: the step of one replica is traced, and the tensors that are needed at the same time are added up, if
-      ops run in the order in which they were made. On a CPU the memory that rows took in training was 1.1 to 1.2
-      times this, for a convolutional net, a perceptron and Xception (`bench/memory/estimate_error.py`). It leaves out
-      what libraries need to work in, such as cuDNN's workspaces, what is in loops of recurrent layers, and what XLA
-      saves.
-      Axes of open length count as 128.
-    * inputs: rows of the next batch, which several GPUs get ahead of time. Counted, as far as the template tells
-      shapes; also for a CPU device, which stands for a GPU and needs none of it.
-    * in and out per step: weights and gradients by the way they will go, and rows of inputs and outputs. Rows of large
-      embedding tables depend on the data and are left out.
-    * groups: what goes from part to part is counted as received and sent. The activations of all slices are assumed to
-      be there at once, as they are when the last slice has gone forward and none has come back.
-    * TensorFlow's own share of a GPU, some hundred MB, is left out.
+    * parameters, weights (with state such as moving means), optimizer: exact, computed from shapes and types.
+    * copies, gradients: an upper bound. All copies and all gradients of a step are assumed to exist at the same time.
+      Under mixed precision, copies take half as much.
+    * activations: the step of one replica is traced, and the tensors that are needed at the same time are summed, in
+      the order of the ops. On a CPU, the memory of rows was 1.1 to 1.2 times as much, for a convolutional net, a
+      perceptron and Xception (`bench/memory/estimate_error.py`). Not included: workspaces of libraries such as cuDNN,
+      tensors inside the loops of recurrent layers, and the memory that XLA saves. Axes of unknown length count as 128.
+    * inputs: rows of the next batch, which several GPUs receive ahead of time. Exact, if the template has fixed shapes.
+      A CPU device, which simulates a GPU, does not need this memory.
+    * in and out per step: weights, gradients, and rows of inputs and outputs. Rows of large embedding tables depend on
+      the data, and are not included.
+    * groups: bytes from part to part count as received and sent. The activations of all slices are assumed to exist at
+      the same time, as after the last slice has gone forward.
+
+    TensorFlow's own share of a GPU, some hundred MB, is not included.
 
     Args:
         model: a template, or a parallel model, whose template is taken.

@@ -20,21 +20,20 @@ def measure(
 ) -> Measurement:
     """Run a few training steps on one device and on all, and return their times and whether several devices pay.
 
-    Steps are those of `train_on_batch()` on batches that are at hand. *Compute* is what the template takes on one
-    device for the rows of one replica; what the parallel model takes beyond that is *transfer*, with cutting and
-    merging; and what the data take for a batch beyond a step, since the next batch is made meanwhile, is *waiting*.
-    Where devices are parts of one CPU or GPU they compete for it, and that counts as transfer. Functions are traced
-    anew, which takes as long as the first step of `fit()`, three times over.
+    It calls `train_on_batch()` on batches that are already in memory. *Compute* is the time of the template on one
+    device, for the rows of one replica. *Transfer* is the additional time of the parallel model, with splitting and
+    merging. *Waiting* is the time per step spent waiting for the data, while the step before runs. If the devices are
+    parts of one CPU or GPU, they compete for it, and this counts as transfer. Functions are traced again, which takes
+    three times as long as the first step of `fit()`.
 
-    Weights, optimizer, metrics and random states are afterwards what they were. Meanwhile they are moved: do not use
-    the models from another thread.
+    Weights, optimizer, metrics and random states are restored. Do not use the models from another thread meanwhile.
 
     Args:
         parallel: a compiled parallel model.
         x: arrays, a `tf.data.Dataset` or a `keras.utils.PyDataset` of batches, as `fit()` takes them.
-        y: targets, where `x` has none.
-        batch_size: rows of a batch, where `x` is arrays.
-        steps: how many steps are measured each way; one more is taken before.
+        y: targets, if `x` has none.
+        batch_size: rows of a batch, if `x` is arrays.
+        steps: how many steps to time on all devices and on one, after a first step that does not count.
         verbose: 1 shows a progress bar, 0 does not.
 
     Returns:

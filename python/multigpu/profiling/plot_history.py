@@ -19,16 +19,16 @@ def plot_history(history: Any, filepath: Any) -> Path:
     """Plot each metric over the epochs, for training and validation, into a file. It needs no display.
 
     Args:
-        history: what `fit()` returned, or its `history`: a dict of lists with one value per epoch.
-        filepath: where to; its ending names the kind of picture, such as `.png`, `.svg` or `.pdf`, and is `.png` where
-            there is none.
+        history: the result of `fit()`, or its `history`: a dict of lists with one value per epoch.
+        filepath: path of the file. The ending names the format, such as `.png`, `.svg` or `.pdf`; without one, it is
+            `.png`.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: there is nothing to draw, or no such kind of picture.
-        ImportError: matplotlib is not installed; `pip install 'multigpu[plots]'` brings it.
+        ValueError: the history has nothing to plot, or matplotlib does not write this format.
+        ImportError: matplotlib is not installed: `pip install 'multigpu[plots]'`.
         OSError: the file cannot be written.
 
     Example:
