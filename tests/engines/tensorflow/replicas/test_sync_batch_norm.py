@@ -1,12 +1,13 @@
 """BatchNormalization(synchronized=True) has the statistics of the global batch, so such networks are exact too."""
 
+import concurrent.futures
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from cases import soak
 from equality import assert_same_numbers, assert_same_training, random_ids, train
-from process_threads import num_threads
 
 import multigpu
 
@@ -123,14 +124,71 @@ def test_replicas_with_side_effects_do_not_wait_for_each_other(layer):
     assert_same_training(lambda: with_effects(layer), x, TARGETS, compile=small_steps, batch_size=13, only_fit=True)
 
 
-def test_sums_over_replicas_leave_no_threads_behind():
-    model = multigpu.multi_gpu_model(with_effects(keras.layers.ReLU), gpus=3)
-    model.compile("sgd", "mse")
-    x = INPUTS[one_layer_called_twice][0]
-    model.fit(x, TARGETS, batch_size=3, verbose=0)
-    before = num_threads()
-    model.fit(x, TARGETS, batch_size=3, verbose=0)  # 9 steps of 4 sums on 3 devices
-    assert num_threads() < before + 36
+def of_ids():
+    inputs = keras.Input((5,), dtype="int32")
+    x = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Embedding(9, 3)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
+
+
+def test_a_step_that_fails_leaves_no_trace_in_this_model_and_in_others():
+    ids = RNG.integers(0, 9, (27, 5))
+    parallel = multigpu.multi_gpu_model(of_ids(), gpus=3)
+    parallel.compile("sgd", "mse")
+    for _ in range(2):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="indices"):
+            parallel.train_on_batch(np.full((27, 5), 77), TARGETS)
+        assert np.isfinite(parallel.train_on_batch(ids, TARGETS))
+    assert_same_training(of_ids, ids, TARGETS, compile=small_steps, batch_size=13, only_fit=True)
+
+
+def test_several_threads_use_one_model_at_the_same_time():
+    parallel = multigpu.multi_gpu_model(images(), gpus=3)
+    call = tf.function(lambda x: parallel(x, training=True), autograph=False)
+    batches = [INPUTS[images] + number for number in range(4)]
+    alone = [call(x) for x in batches]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(call, batches * 5))
+    np.testing.assert_allclose(together, alone * 5, rtol=1e-5, atol=1e-6)
+
+
+def penalized(model, inputs):
+    """Gradients of a loss with the length of its gradient by the inputs, as critics of images are held to."""
+    inputs = [tf.constant(x) for x in inputs]
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            y = model(inputs, training=True)
+            loss = tf.reduce_mean(y**3)
+        of_inputs = inner.gradient(loss, inputs)
+        penalty = sum(tf.reduce_mean((tf.norm(x, axis=-1) - 1) ** 2) for x in of_inputs)
+        loss += 10 * penalty
+    return [penalty, *outer.gradient(loss, [*model.trainable_variables, *inputs])]
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_gradients_of_gradients_are_those_of_one_device(graph):
+    keras.config.set_floatx("float64")
+    try:
+        inputs = [RNG.normal(size=(7, 6, 4)) for _ in range(2)]
+        inputs[0][::2, 4:] = 0
+        one, parallel = twins = [normalized_sequences(True) for _ in range(2)]
+        parallel.set_weights(one.get_weights())
+        works = [lambda m=m: penalized(m, inputs) for m in (one, multigpu.multi_gpu_model(twins[1], gpus=3))]
+        expected, given = (tf.function(work)() if graph else work() for work in works)
+    finally:
+        keras.config.set_floatx("float32")
+    for of_slices, whole in zip(given, expected, strict=True):
+        np.testing.assert_allclose(of_slices, whole, rtol=1e-8, atol=1e-10)
+
+
+def test_a_gradient_written_in_python_is_refused_where_its_gradient_is_taken():
+    inputs = keras.Input((3,))
+    x = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Dense(3, activation="silu")(inputs))
+    parallel = multigpu.multi_gpu_model(keras.Model(inputs, keras.layers.Dense(1)(x)), gpus=2)
+    x = tf.constant(RNG.normal(size=(4, 3)), tf.float32)
+    with pytest.raises(ValueError, match=r"Expected ops of TensorFlow with gradients of its own .* silu is. Use anoth"):
+        penalized(parallel, [x])
 
 
 def test_run_eagerly_is_refused_because_it_cannot_sum_over_replicas():

@@ -1,17 +1,13 @@
 """The workers where there is but one: what its devices have reduced is complete. `Workers` is the same for several."""
 
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge, added, exchanged
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
-
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
 AddUp: TypeAlias = Callable[[Sequence[tf.IndexedSlices]], tf.IndexedSlices]
-_instance_keys = itertools.count(1)  # TensorFlow tells sums apart by number, unique in the process
+Merge: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of what several have, stacked along a new first axis: of all
 
 
 class OneWorker:
@@ -71,28 +67,13 @@ class OneWorker:
         return x
 
     def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """Return values that are merged, or summed, over the slices of each worker; `merge` as `over_replicas`."""
-        return x
-
-    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """Merge the values of all replicas, which run the same trace; merged values have no gradient.
+        """Return what the slices of each worker have, in one, for all workers.
 
         Args:
-            x: what this replica has.
+            x: what the slices of this worker have, in one.
+            owner: a device.
             label: what it is.
-            replica: (), the number of this replica among those of all workers.
-            merge: how; where nothing is given, `x` is the gradient of what was merged, in the replica's own loss, and
-                is summed to that in the loss of the global batch.
+            merge: how; where nothing is given, `x` is a gradient of this worker's own loss, and is summed to that in
+                the loss of the global batch.
         """
-        if merge is not None:
-            return self._exchanged(x, replica, merge)
-
-        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
-        def summed(value: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-            return self._exchanged(value, number, added), lambda y: (self.over_replicas(y, label, number), None)
-
-        return summed(x, replica)
-
-    def _exchanged(self, x: tf.Tensor, replica: tf.Tensor, merge: Merge) -> tf.Tensor:
-        number = replica - self.first_replica
-        return exchanged(x, number, self._devices, lambda: next(_instance_keys), merge)
+        return x

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.collective import Group
-from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge
-from multigpu.engines.tensorflow.cluster.one_worker import AddUp, Gradient, OneWorker
+from multigpu.engines.tensorflow.cluster.one_worker import AddUp, Gradient, Merge, OneWorker
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
@@ -100,30 +99,12 @@ class Workers(OneWorker):
             sent = wide if self._cluster.is_chief else tf.zeros_like(wide)
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
-    def over_replicas(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """Merge the values of all replicas of all workers, which run the same trace. TensorFlow numbers them by itself.
+    def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
+        """Return what the slices of each worker have, in one, for all workers, as `OneWorker.over_workers`.
 
         A gradient is that of the loss of the global batch. A worker has that of its own loss, and what it is given back
-        will be weighed like it. The gradient of such a sum is a plain one.
+        will be weighed like it.
         """
-        group = Group(len(self._devices) * self._cluster.size, f"all of {','.join(self._devices)}")
-        if merge is not None:
-            return merge(group.all(x, f"{self._model} {label}"))
-
-        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
-        def weighed(value: tf.Tensor, share: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            total = group.sum(tf.math.multiply_no_nan(value, share), f"{self._model} {label} backward")
-            return tf.math.divide_no_nan(total, share), lambda upstream: (plain(upstream, share), None)
-
-        @custom_gradient
-        def plain(value: tf.Tensor, share: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            total = group.sum(value, f"{self._model} {label} twice backward")
-            return total, lambda upstream: (weighed(upstream, share), None)
-
-        return weighed(x, tf.cast(self._share(), x.dtype))
-
-    def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """Merge values over the workers that are merged, or summed, over the slices of each; as `over_replicas`."""
         with tf.device(owner):
             if merge is not None:
                 return merge(self._group(self._cluster.size, owner).all(x, f"{self._model} {label}"))

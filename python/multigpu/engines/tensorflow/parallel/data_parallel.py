@@ -75,7 +75,7 @@ def data_parallel(
     steps.check_new_values()
     slices = steps.split()
     replica = steps.make_replica()
-    staged = plan.groups and not eager  # op by op, parts are put on their devices without being cut
+    staged = (plan.groups or parts.statistics.layers) and not eager  # op by op, parts are put on devices without a cut
     results = steps.run_in_stages(replica, slices) if staged else steps.run(replica, slices, eager)
     return steps.merge(replica, results, slices)
 
@@ -173,7 +173,6 @@ class _Steps:
         function = replica.trace()
         self.types = replica.types
         if num_devices > 1 and share_a_tape(function):
-            self.parts.statistics.check_traced_once()
             return [function, *(replica.trace() for _ in range(num_devices - 1))]
         return [function] * num_devices
 
@@ -199,12 +198,14 @@ class _Steps:
     def run_in_stages(self, replica: Replica, slices: Slices) -> list[Result]:
         """Run the replica on the devices of each group, part by part."""
         traces = StagedTraces(replica, bool(self.batch.training))
+        if len(self.plan.replicas) > 1 and share_a_tape(traces.first.function):
+            self.parts.statistics.check_traced_once()
         self.types, self.reach = replica.types, traces.first.reach
         sending = GroupSending(self.parts.weights, self.parts.state, self.plan, traces.homes)
         copies, buffers = sending.weights(self.types, self.structure, self.workers)
         state = sending.state()
         inputs: list[tf.Tensor] = []
-        for number, group in enumerate(self.plan.groups):
+        for number, group in enumerate(self.plan.replicas):
             with tf.device(group[0]):
                 inputs += [*state[number], *self._of_slice(slices, number)]
         run = StagedRun(
@@ -212,13 +213,13 @@ class _Steps:
             traces,
             copies,
             num_weights=len(self.parts.weights),
-            groups=self.plan.groups,
+            groups=self.plan.replicas,
             device=self.plan.merge_device,
             structure=self.structure,
-            workers=self.workers.in_forward_pass,
+            workers=self.workers,
         )
         flat = run_replica(run, [*buffers, *inputs])
-        each = len(flat) // len(self.plan.groups)
+        each = len(flat) // len(self.plan.replicas)
         return [replica.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)]
 
     def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:

@@ -1,10 +1,12 @@
 """The order in which slices go through devices. A GPU runs what it is given in the order in which it is given it."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.pipeline.stages import Stage
+from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.plan.groups import Group
 
 IN_ORDER = ("GPU",)  # types of devices that run one thing after the other, and are told what before it is run
@@ -54,7 +56,8 @@ class LaunchOrder:
         with tf.device(group[stage.part]):
             with tf.control_dependencies(after):
                 given = [tf.identity(x) if wait else x for x, wait in zip(taken, waits, strict=True)]
-            made = stage.function(*given)
+            with side_by_side() if not before else contextlib.nullcontext():
+                made = stage.function(*given)
             self._made[self._key(stage, number)] = last_of(made)
         return made
 

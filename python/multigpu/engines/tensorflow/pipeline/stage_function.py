@@ -1,6 +1,7 @@
 """Some ops of a trace as a function of their own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,13 +12,16 @@ class StageFunction:
     The ops of a stage name no device but those that were named inside of it, so that they run where it is called.
     """
 
-    def __init__(self, graph: tf.Graph, captured: Mapping[str, tf.Tensor]) -> None:
+    def __init__(self, graph: tf.Graph, captured: Mapping[str, tf.Tensor], differentiated: bool) -> None:
         """Takes the trace.
 
         Args:
             graph: of the trace.
             captured: what it takes from around it, by the names of the tensors inside.
+            differentiated: whether it has its gradients. The stages then need no gradients of their own, which would
+                look for tensors of the trace.
         """
+        self._dropped = ("_class", "_gradient_op_type") if differentiated else ("_class",)
         definition = graph.as_graph_def()
         self._nodes = {node.name: node for node in definition.node}
         self._frame = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
@@ -32,7 +36,8 @@ class StageFunction:
 
         def stage(*given: tf.Tensor) -> list[tf.Tensor]:
             known = {x.name: value for x, value in zip(takes, given, strict=True)}
-            known.update((name, tf.identity(outer)) for name, outer in around.items())  # which takes it into this graph
+            graph: Any = tf.compat.v1.get_default_graph()
+            known.update((name, graph.capture(outer)) for name, outer in around.items())
             made = tf.graph_util.import_graph_def(
                 definition, input_map=known, return_elements=[x.name for x in gives], name="stage"
             )
@@ -55,5 +60,6 @@ class StageFunction:
             kept = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(kept)
-            node.attr.pop("_class", None)
+            for name in self._dropped:
+                node.attr.pop(name, None)
         return definition

@@ -1,11 +1,11 @@
 """Slices that go through the stages of a trace, forward and then backward, each on the devices of its group."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.exchanged_sum import added
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.pipeline.launch_order import LaunchOrder, last_of
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
@@ -13,6 +13,22 @@ from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_befor
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.tapes import Gradient
 from multigpu.plan.groups import Group
+
+
+class Sums(Protocol):
+    """Sums over slices of what the backward pass gives for each."""
+
+    def to_sources(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        num_copied: int,
+        kept: Sequence[tf.Tensor],
+        ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
+    ) -> list[Gradient]:
+        """Gradients of all sources."""
+
+    def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Gradients of the tables."""
 
 
 class StagedForward:
@@ -33,7 +49,7 @@ class StagedForward:
         sources: list[tf.Tensor],
         taken: Sequence[Sequence[tf.Tensor]],
         homes: Sequence[int],
-        to_sources: Callable[..., list[Gradient]],
+        sums: Sums,
         workers: OneWorker,
     ) -> None:
         """Runs the forward stages.
@@ -45,7 +61,7 @@ class StagedForward:
             sources: the same, unpacked.
             taken: of these, what each slice takes.
             homes: the part that each variable is sent to, of those that are taken before all else.
-            to_sources: makes gradients of the sources from those of what each slice takes.
+            sums: makes gradients of the sources and of tables from those of what each slice takes.
             workers: whose slices are summed where slices are.
         """
         inputs = names(trace.function.inputs)
@@ -59,21 +75,23 @@ class StagedForward:
         self._ends: dict[tuple[int, int], list[tf.Tensor]] = {}  # what a slice gave last on a part
         self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
-        self._to_sources = to_sources
+        self._sums = sums
         self._run([stage for stage in trace.stages if not stage.backward])
         self.results = [values[x.name] for values in self._values for x in trace.results]
 
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
     ) -> tuple[list[Gradient], list[Gradient]]:
-        """Gradients of the sources, from those of the results in use; there are no tables."""
+        """Gradients of the sources and of tables, from those of the results in use."""
         each = len(upstream) // len(self._values)
         for number, values in enumerate(self._values):
             given = upstream[number * each : (number + 1) * each]
             values.update(zip(names(self.trace.upstream), given, strict=True))
         self._run([stage for stage in self.trace.stages if stage.backward])
         found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
-        return self._to_sources(found, self._num_copied, self._kept, self._ends), []
+        of_tables = [[_valued(gradient, values) for gradient in self.trace.of_tables] for values in self._values]
+        of_sources = self._sums.to_sources(found, self._num_copied, self._kept, self._ends)
+        return of_sources, self._sums.to_tables(of_tables, self._kept) if tables else []
 
     def _run(self, stages: Sequence[Stage]) -> None:
         """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
@@ -110,7 +128,7 @@ class StagedForward:
             if total.name not in self._values[0]:
                 device = self._groups[0][stage.part]
                 with tf.device(device):
-                    here = (merge or added)(tf.stack([values[x.name] for values in self._values]))
+                    here = (merge or _added)(tf.stack([values[x.name] for values in self._values]))
                 summed = self._workers.over_workers(here, device, f"slices {total.name}", merge)
                 for values in self._values:
                     values[total.name] = summed
@@ -121,3 +139,7 @@ def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
     if gradient is None:
         return None
     return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)
+
+
+def _added(stacked: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(stacked, axis=0)

@@ -1,5 +1,6 @@
 """All replicas of a template with parts, as one run: what arrived on the devices of groups, and its gradients."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from multigpu.engines.tensorflow.weights.buckets import open_bucket, pack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
 from multigpu.engines.tensorflow.weights.rows import Rows, together
+from multigpu.plan.device_names import short_name
 from multigpu.plan.groups import Group
 
 
@@ -35,7 +37,7 @@ class StagedRun:
         groups: the devices of each slice.
         device: where results are merged, and gradients come back from.
         structure: what the owners have to know of the gradient beside its buffers.
-        workers: whose slices are summed where slices are.
+        workers: over which gradients are reduced, and whose slices are summed where slices are.
     """
 
     replica: Replica
@@ -49,8 +51,8 @@ class StagedRun:
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """None, since all weights are sent."""
-        return ()
+        """Variables that it reads by itself, and to which gradients flow."""
+        return self.replica.tables
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Results of all slices, one slice after the other; on no tape that is around."""
@@ -61,16 +63,18 @@ class StagedRun:
         return self._staged(hidden, self.traces.first)
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """The same under a tape, each slice on the first device of its group."""
-        weights, inputs = self._unpack(arrived)
-        sources = [*weights, *(x for slice_ in inputs for x in slice_)]
+        """The same under a tape: of each slice by itself, or, where slices are summed, from stage to stage."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(floating(sources))
+            tape.watch([*floating(arrived), *self.tables])
+            if self.traces.first.sums:
+                made = self._staged(arrived, self.traces.on_tape)
+                return Taped(tape, made.sources, made.results)
+            weights, inputs = self._unpack(arrived)
             results: list[tf.Tensor] = []
             for number, group in enumerate(self.groups):
                 with tf.device(group[0]):
                     results += self.traces.whole(*self._taken(weights, number), *inputs[number])
-        return Taped(tape, sources, results)
+        return Taped(tape, [*weights, *(x for slice_ in inputs for x in slice_)], results)
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Numbers of the results that a gradient comes back from."""
@@ -81,7 +85,7 @@ class StagedRun:
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Each copy of a bucket by itself, from its device; then inputs."""
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
-        return [*copies, (list(range(len(copies), num_arrived)), self.device)]
+        return [*copies, (list(range(len(copies), num_arrived + len(self.tables))), self.device)]
 
     def gradients(
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
@@ -91,7 +95,7 @@ class StagedRun:
         trace = self.traces.using(of_slice)
         if isinstance(made, StagedForward) and made.trace is not trace:  # whose loops keep nothing for these gradients
             made = self._staged(made.arrived, trace)
-        gradients, _ = made.gradients(used, upstream, ())
+        gradients, of_tables = made.gradients(used, upstream, self.tables)
         reached = trace.reach.weights_of(of_slice)
         packed: list[Gradient] = []
         first = 0
@@ -102,7 +106,9 @@ class StagedRun:
             with tf.device(device):
                 packed.append(pack({w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}, bucket))
             first += len(bucket.members)
-        return [*packed, *gradients[first:]]
+        handles = trace.reach.tables_of(of_slice)
+        read = [id(table.handle) in handles for table in self.tables]
+        return [*packed, *gradients[first:], *(g if leads else None for g, leads in zip(of_tables, read, strict=True))]
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
         """Notes the weights that lead to the results: those of the first order."""
@@ -110,8 +116,15 @@ class StagedRun:
         self.structure.connect(self.traces.using(of_slice).reach.weights_of(of_slice))
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """No table stays with its owner."""
-        return {}
+        """The gradient of each table, by its id, from all slices of all workers."""
+        found: dict[int, Gradient] = {}
+        for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
+            if gradient is not None:
+                owner = short_name(table.device)  # as all workers call it
+                with tf.device(owner):
+                    add_up = functools.partial(together, rows=self.replica.rows_of(table))
+                    found[id(table)] = self.workers.rows(gradient, add_up, owner, f"table {position}")
+        return found
 
     def to_sources(
         self,
@@ -140,12 +153,23 @@ class StagedRun:
                     summed[position] = _plus(summed[position], gradient, ways[position] or Rows.APART)
         return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
 
+    def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
+        """Gradients of the tables, summed over slices, from those of each slice; rows of slices that count alone."""
+        summed = []
+        for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=True):
+            rows = self.replica.rows_of(table)
+            with tf.device(table.device):
+                counted = [counted_rows(gradient, own, rows) for gradient, own in zip(of_slices, kept, strict=True)]
+                summed.append(functools.reduce(functools.partial(_plus, rows=rows), counted))
+        return summed
+
     def _staged(self, arrived: Sequence[tf.Tensor], trace: StagedTrace) -> StagedForward:
         weights, inputs = self._unpack(arrived)
         taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
         homes = self.traces.homes
-        return StagedForward(trace, self.groups, arrived, sources, taken, homes, self.to_sources, self.workers)
+        together = self.workers.in_forward_pass
+        return StagedForward(trace, self.groups, arrived, sources, taken, homes, self, together)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """The weights of all copies; and what each slice takes besides."""

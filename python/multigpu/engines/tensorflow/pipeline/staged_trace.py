@@ -1,6 +1,7 @@
 """The trace of a replica that has parts, in stages, with its backward pass in the same graph."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ class StagedTrace:
         results: what the replica gives, in the trace.
         upstream: the gradients of the results in use, in the trace.
         gradients: of all that the replica takes, in the trace.
+        of_tables: of the tables that it reads by itself, in the trace.
         stages: in an order in which they can run.
         sums: tensors that stand for sums over slices, as `Parts.sums`.
         num_weights: how many weights it takes, before all else.
@@ -38,14 +40,17 @@ class StagedTrace:
         self.num_weights, self.num_variables = replica.num_weights, replica.num_variables
         self.upstream: list[tf.Tensor] = []
         self.gradients: list[Gradient] = []
+        self.of_tables: list[Gradient] = []
+        replica.on_tape = used is not None and not used
         self.function = replica.trace(self._run)
         ops = self.function.graph.get_operations()
         self.sums = replica.noted.sums
         self.stages: list[Stage] = cut(
             self.function,
             parts_of_ops(ops, replica.noted.of_ops(ops[: self._num_forward])),
+            self._num_forward,
             self.results,
-            _components(self.gradients),
+            _components([*self.gradients, *self.of_tables]),
             self.upstream,
             self.sums,
         )
@@ -62,7 +67,7 @@ class StagedTrace:
     @property
     def reach(self) -> Reach:
         """Which weights lead to which results."""
-        return Reach(self.function, self.results, self.num_weights, ())
+        return Reach(self.function, self.results, self.num_weights, self._replica.tables)
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         self.results = self._replica(*inputs)
@@ -77,9 +82,14 @@ class StagedTrace:
         """Adds the backward pass, each op of which knows the op of the forward pass that it belongs to."""
         targets = [self.results[i] for i in self.used]
         self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
-        floating = [x for x in inputs if is_differentiable(x)]
-        found = iter(tf.compat.v1.gradients(targets, floating, self.upstream, colocate_gradients_with_ops=True))
-        self.gradients = [next(found) if is_differentiable(x) else None for x in inputs]
+        graph: Any = tf.compat.v1.get_default_graph()
+        self._replica.note_read(graph.variables)
+        tables = [graph.capture(table.handle) for table in self._replica.tables]
+        sources = [*(x for x in inputs if is_differentiable(x)), *tables]
+        found = tf.compat.v1.gradients(targets, sources, self.upstream, colocate_gradients_with_ops=True)
+        self.of_tables = found[len(found) - len(tables) :]
+        rest = iter(found)
+        self.gradients = [next(rest) if is_differentiable(x) else None for x in inputs]
 
 
 def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:

@@ -18,8 +18,8 @@ class StagedTraces:
         self._replica = replica
         self.first = StagedTrace(replica, None if training else [])
         self.homes = self.first.homes
-        self._known = {tuple(self.first.used): self.first}
         self._whole: Function | None = None
+        self._known = {tuple(self.first.used): self.first}
 
     def using(self, used: Sequence[int]) -> StagedTrace:
         """The trace with the gradients of some results."""
@@ -33,3 +33,22 @@ class StagedTraces:
         if self._whole is None:
             self._whole = self._replica.trace()
         return self._whole
+
+    @property
+    def on_tape(self) -> StagedTrace:
+        """The trace of the forward pass alone, whose stages have gradients of any order.
+
+        Raises:
+            ValueError: an op has a gradient that is written in Python. It takes tensors of the trace, not of stages.
+        """
+        trace = self.using(())
+        graph = trace.function.graph.as_graph_def()
+        written = [node.name for node in graph.node if "_gradient_op_type" in node.attr]
+        if written:
+            raise ValueError(
+                "Expected ops of TensorFlow with gradients of its own in a template with synchronized "
+                "BatchNormalization of which gradients of gradients are taken. Received: "
+                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is. Use another activation, "
+                "or `synchronized=False`."
+            )
+        return trace

@@ -40,6 +40,7 @@ class Stage:
 def cut(
     function: tf.types.experimental.ConcreteFunction,
     parts: Mapping[str, int | None],
+    num_forward: int,
     results: Sequence[tf.Tensor],
     gradients: Sequence[tf.Tensor],
     upstream: Sequence[tf.Tensor],
@@ -50,6 +51,7 @@ def cut(
     Args:
         function: the trace.
         parts: of its ops, by name; None for one of no part, which goes where its inputs are.
+        num_forward: how many of its ops were made in the forward pass, before all others.
         results: tensors that it makes in the forward pass.
         gradients: tensors that it makes in the backward pass.
         upstream: the gradients that it is given for the backward pass.
@@ -58,14 +60,15 @@ def cut(
     captured = _captured(function)
     summed = {total.name: x for total, x, _ in sums}
     outside = {*names(function.inputs), *names(upstream), *summed}
-    forward = _needed([x.op for x in results], outside, summed) | _needed(
-        function.graph.control_outputs, outside, summed
-    )
-    needed = forward | _needed([x.op for x in gradients if x.name not in outside], outside, summed)
+    effects = list(function.graph.control_outputs)
+    before = {op.name for op in function.graph.get_operations()[:num_forward]}
+    forward = _needed([*(x.op for x in results), *(op for op in effects if op.name in before)], outside, summed)
+    of_gradients = [x.op for x in gradients if x.name not in outside]
+    needed = forward | _needed([*of_gradients, *effects], outside, summed)
     ops = _in_order([op for op in function.graph.get_operations() if op.name in needed], summed)
     stages = _Dealing(parts, forward, outside, summed).deal(ops)
     _connect(stages, [*results, *gradients, *summed.values()], captured)
-    library = StageFunction(function.graph, captured)
+    library = StageFunction(function.graph, captured, differentiated=bool(upstream))
     for stage in stages:
         stage.function = library.trace(stage.ops, stage.takes, stage.gives)
     return stages

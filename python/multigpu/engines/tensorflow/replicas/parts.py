@@ -2,14 +2,12 @@
 
 import contextlib
 import contextvars
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.exchanged_sum import Merge
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.cluster.one_worker import Merge
 
 Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
 Scope: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
@@ -24,10 +22,12 @@ class Parts:
         devices: that the template names, one for each part.
         sums: of each tensor that stands for what all slices have, in one, what this slice has, both in the trace; and
             how it is merged, None for a sum of gradients.
+        on_tape: whether a tape will follow them from stage to stage, and no gradient is taken in the trace.
     """
 
-    def __init__(self, devices: Sequence[str], group: Sequence[str]) -> None:
+    def __init__(self, devices: Sequence[str], group: Sequence[str], on_tape: bool = False) -> None:
         """Takes the devices that the template names, one for each part, and those where it runs if op by op."""
+        self.on_tape = on_tape
         self.devices, self._group = tuple(devices), tuple(group)
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._scopes: list[tuple[range, int]] = []
@@ -52,21 +52,18 @@ class Parts:
 
     def of_ops(self, ops: Sequence[tf.Operation]) -> list[int | None]:
         """The part of each op of the trace, given in the order in which they were made; None outside of any scope."""
-        parts: list[int | None] = [None] * len(ops)
+        parts: list[int | None] = [None if self.devices else 0] * len(ops)
         for made, part in reversed(self._scopes):  # scopes end from the inside out: the innermost counts
             parts[made.start : made.stop] = [part] * len(parts[made.start : made.stop])
         return parts
 
-    def over_slices(self, x: tf.Tensor, label: str, replica: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """Stands for what all slices have, in one, as `OneWorker.over_replicas` has it for replicas."""
+    def over_slices(self, x: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
+        """Stands for what all slices have, in one.
 
-        @custom_gradient
-        def summed(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            return self._note(value, None), functools.partial(self.over_slices, label=label, replica=replica)
-
-        return summed(x) if merge is None else self._note(x, merge)
-
-    def _note(self, x: tf.Tensor, merge: Merge | None) -> tf.Tensor:
+        Args:
+            x: what this slice has.
+            merge: how that of several is merged; where nothing is given, `x` is a gradient, and is summed.
+        """
         total = tf.identity(x)
         self.sums.append((total, x, merge))
         return total

@@ -95,6 +95,7 @@ class Replica:
         self.weights_of_gradients: dict[tuple, set[int]] = {}  # that gradients depend on, once they were asked for
         self.rows_of_tables: dict[int, Rows] = {}
         self.draws: list[Draw] = []
+        self.on_tape = False  # whether sums over slices are followed by a tape, from stage to stage
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -104,6 +105,10 @@ class Replica:
     def note_read(self, variables: Iterable[tf.Variable]) -> None:
         """Notes variables that a run has read by itself."""
         self._outside = trained_outside(variables, self._parts.tables.trained())
+
+    def rows_of(self, table: tf.Variable) -> Rows:
+        """How the rows of a table's gradient add up."""
+        return self.rows_of_tables.get(id(table), Rows.APART)
 
     @property
     def num_weights(self) -> int:
@@ -188,7 +193,7 @@ class Replica:
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         position = Position.at_end_of(inputs)
-        self.noted = Parts(self._plan.parts, self._devices(position.replica))
+        self.noted = Parts(self._plan.parts, self._devices(position.replica), self.on_tape)
         sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -NUM_SCALARS]
         slices = restore_composites(self._batch.tensors, list(components))
         outputs, scope, calls = self._noted(slices, sent, position)
@@ -249,9 +254,8 @@ class Replica:
     def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position) -> Iterator[None]:
         """While it lasts, the template's code is run by a replica, with its variables."""
         statistics, tables = self._parts.statistics, self._parts.tables
-        over = self.noted.over_slices if self._plan.groups else self._workers.over_replicas
         counts = tf.minimum(position.kept, self._workers.counted) if statistics.layers else position.kept
-        shared = statistics.seen_by_layers(counts, over, position.replica)
+        shared = statistics.seen_by_layers(counts, self.noted)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
         once = self._plan.groups or statistics.layers  # stages and sums over replicas know one forward pass
         again = None if once else functools.partial(self._around, noise=noise, position=position)

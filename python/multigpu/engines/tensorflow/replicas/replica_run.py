@@ -102,7 +102,7 @@ class ReplicaRun:
             *(pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
-                counted_rows(gradient, kept, self._rows_of(table)) if id(table.handle) in handles else None
+                counted_rows(gradient, kept, self.replica.rows_of(table)) if id(table.handle) in handles else None
                 for table, gradient in zip(self.tables, of_tables, strict=True)
             ),
         ]
@@ -130,7 +130,9 @@ class ReplicaRun:
             if of_replicas:
                 owner = short_name(table.device)  # as all workers call it
                 with tf.device(owner):
-                    found[id(table)] = self._in_one(of_replicas, self._rows_of(table), owner, f"table {position}")
+                    found[id(table)] = self._in_one(
+                        of_replicas, self.replica.rows_of(table), owner, f"table {position}"
+                    )
         return found
 
     def _in_one(
@@ -140,9 +142,6 @@ class ReplicaRun:
         in_rows = all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
         here = add_up(gradients) if in_rows else tf.add_n([dense(gradient) for gradient in gradients])
         return self.workers.rows(here, add_up, owner, label)
-
-    def _rows_of(self, table: tf.Variable) -> Rows:
-        return self.replica.rows_of_tables.get(id(table), Rows.APART)
 
 
 def reach_of(replica: Replica, function: Function) -> Reach | None:

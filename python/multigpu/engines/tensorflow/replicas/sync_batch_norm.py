@@ -1,17 +1,18 @@
-"""BatchNormalization(synchronized=True): statistics of the global batch, summed over the replicas inside their run.
+"""BatchNormalization(synchronized=True): statistics of the global batch, taken over all slices between two stages.
 
 Keras asks `tf.distribute` for them, which knows nothing of these replicas and would quietly answer for one slice.
 """
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
+from multigpu.engines.tensorflow.replicas.parts import Parts
 from multigpu.private_api.layers import moments_from
 
 
@@ -37,18 +38,16 @@ class SyncBatchNorm:
         self.of_slices = list({id(layer): layer for layer in others}.values())
 
     @contextlib.contextmanager
-    def seen_by_layers(self, counts: tf.Tensor, over: Callable[..., tf.Tensor], replica: tf.Tensor) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
         """While a replica is traced, its layers see the statistics of all replicas.
 
         Args:
             counts: (), 1, or 0 for a slice that stays out of the statistics.
-            over: takes what replicas have in one, as `OneWorker.over_replicas`.
-            replica: (), the number of the replica.
+            slices: notes what is taken over all of them.
         """
         with contextlib.ExitStack() as stack:
-            for position, layer in enumerate(self.layers):
-                of_layer = functools.partial(over, label=f"statistics {position}")
-                stack.enter_context(moments_from(layer, _Moments(layer, of_layer, counts, replica)))
+            for layer in self.layers:
+                stack.enter_context(moments_from(layer, _Moments(layer, slices, counts)))
             yield
 
     def check_traced_once(self) -> None:
@@ -72,7 +71,7 @@ class HeldStatistics(SyncBatchNorm):
         self.layers = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
     @contextlib.contextmanager
-    def seen_by_layers(self, counts: tf.Tensor, over: Callable[..., tf.Tensor], replica: tf.Tensor) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
         """While a replica is traced, its layers see what they have kept so far."""
         with contextlib.ExitStack() as stack:
             for layer in self.layers:
@@ -87,15 +86,8 @@ def _held(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: tf.Te
 class _Moments:
     """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
 
-    def __init__(
-        self,
-        layer: keras.layers.BatchNormalization,
-        over: Callable[..., tf.Tensor],
-        counts: tf.Tensor,
-        replica: tf.Tensor,
-    ) -> None:
-        self._layer, self._over = layer, over
-        self._counts, self._replica = counts, replica
+    def __init__(self, layer: keras.layers.BatchNormalization, slices: Parts, counts: tf.Tensor) -> None:
+        self._layer, self._slices, self._counts = layer, slices, counts
 
     def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if tf.executing_eagerly():
@@ -110,31 +102,30 @@ class _Moments:
         seen = [] if mask is None else [tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))]
         counts = tf.cast(self._counts, inputs.dtype)
         own = _statistics(inputs, counts, *seen, axis=axis)
-        merged = tf.stop_gradient(self._over(own, replica=self._replica, merge=merged_statistics))
-        count, mean, deviations = tf.unstack(merged)
+        count, mean, deviations = tf.unstack(self._slices.over_slices(own, merged_statistics))
         centre = tf.math.divide_no_nan(count * mean, count + epsilon)
         variance = tf.math.divide_no_nan(deviations + count * tf.square(mean - centre), count + epsilon)
+        if self._slices.on_tape:
+            return centre, variance
         step = tf.math.divide_no_nan(counts, count + epsilon)
-        return self._differentiable(inputs, centre, variance, step, self._replica, *seen, axis=axis, epsilon=epsilon)
+        known = map(tf.stop_gradient, (centre, variance, step))
+        return self._differentiable(inputs, *known, *seen, axis=axis, epsilon=epsilon)
 
     def _differentiable(self, *tensors: tf.Tensor, axis: int, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance, which are known already, as functions of the inputs that have gradients of any order.
+        """Mean and variance, which are known already, as functions of the inputs that have a gradient.
 
         Args:
             tensors: the inputs, (..., C, ...); mean and variance, (C,); (C,) by how much the mean changes with an
-                input; the number of the replica; and, where there is a mask, 1 for the inputs that it leaves.
+                input; and, where there is a mask, 1 for the inputs that it leaves.
             axis: that of the C channels.
             epsilon: what was added to the count.
         """
 
         @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
-        def moments(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *others: tf.Tensor) -> tuple:
-            step, replica, *seen = others
-
+        def moments(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, step: tf.Tensor, *seen: tf.Tensor) -> tuple:
             def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-                of_mean, of_variance = tf.unstack(self._over(tf.stack(upstream), replica=replica))
-                centre, _ = self._differentiable(x, mean, variance, *others, axis=axis, epsilon=epsilon)
-                centre += epsilon * centre * step  # the deviations from a mean with an epsilon do not add up to 0
+                of_mean, of_variance = tf.unstack(self._slices.over_slices(tf.stack(upstream)))
+                centre = mean + epsilon * mean * step  # the deviations from a mean with an epsilon do not add up to 0
                 of_x = _wide(of_mean * step, x, axis) + (x - _wide(centre, x, axis)) * _wide(
                     2 * of_variance * step, x, axis
                 )

@@ -75,13 +75,13 @@ class GroupSending:
                 with tf.device(device):
                     tensors = unpack(buffers, buckets, whole_numbers_on="CPU:0")
                 values.update(((number, device), x) for number, x in zip(numbers, tensors, strict=True))
-        return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.groups]
+        return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.replicas]
 
     def _parts(self, homes: Sequence[int]) -> Iterator[tuple[int, list[int], list[str]]]:
         """The number of each part, those of its variables, and the devices on which it runs."""
-        for part in range(len(self._plan.parts)):
+        for part in range(len(self._plan.replicas[0])):
             numbers = [number for number, home in enumerate(homes) if home == part]
-            yield part, numbers, list(dict.fromkeys(group[part] for group in self._plan.groups))
+            yield part, numbers, list(dict.fromkeys(group[part] for group in self._plan.replicas))
 
 
 def _numbered(buckets: Sequence[Bucket], numbers: Sequence[int]) -> list[Bucket]:
