@@ -48,7 +48,7 @@ class StagedTraces:
             raise ValueError(
                 "Expected ops of TensorFlow with gradients of its own in a template with synchronized "
                 "BatchNormalization of which gradients of gradients are taken. Received: "
-                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is. Use another activation, "
+                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is. Use another one, "
                 "or `synchronized=False`."
             )
         return trace
