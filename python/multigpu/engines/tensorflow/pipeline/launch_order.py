@@ -1,6 +1,5 @@
 """The order in which slices go through devices. A GPU runs what it is given in the order in which it is given it."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -47,6 +46,9 @@ class LaunchOrder:
         """
         assert stage.function is not None
         group = self._groups[number]
+        if self._groups.count(group) == 1:  # no other slice is on its devices
+            with tf.device(group[stage.part]), side_by_side():
+                return stage.function(*taken)
         before = [other for other in range(number) if self._groups[other] == group]
         after = [x for other in before[-1:] for x in self._of(stage, other)]
         if following is not None and len(before) >= AHEAD:
@@ -56,8 +58,7 @@ class LaunchOrder:
         with tf.device(group[stage.part]):
             with tf.control_dependencies(after):
                 given = [tf.identity(x) if wait else x for x, wait in zip(taken, waits, strict=True)]
-            with side_by_side() if not before else contextlib.nullcontext():
-                made = stage.function(*given)
+            made = stage.function(*given)
             self._made[self._key(stage, number)] = last_of(made)
         return made
 
@@ -73,4 +74,4 @@ def last_of(made: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
     They are copied: what waits for the function itself waits for nothing, once TensorFlow has put its ops in its place.
     """
-    return [tf.identity(x) for x in made if x.dtype.is_floating][-2:]
+    return [tf.identity(x) for x in [x for x in made if x.dtype.is_floating][-2:]]

@@ -72,7 +72,7 @@ class StagedForward:
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
         self._homes = dict(zip(inputs, homes, strict=False))  # of variables
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
-        self._ends: dict[tuple[int, int], list[tf.Tensor]] = {}  # what a slice gave last on a part
+        self._ends: dict[tuple[int, int], Sequence[tf.Tensor]] = {}  # what the last stage of a slice on a part gave
         self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
         self._sums = sums
@@ -90,7 +90,11 @@ class StagedForward:
         self._run([stage for stage in self.trace.stages if stage.backward])
         found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
         of_tables = [[_valued(gradient, values) for gradient in self.trace.of_tables] for values in self._values]
-        of_sources = self._sums.to_sources(found, self._num_copied, self._kept, self._ends)
+        ends: dict[tuple[int, int], list[tf.Tensor]] = {}
+        for (number, part), made in self._ends.items():
+            with tf.device(self._groups[number][part]):
+                ends[number, part] = last_of(made)
+        of_sources = self._sums.to_sources(found, self._num_copied, self._kept, ends)
         return of_sources, self._sums.to_tables(of_tables, self._kept) if tables else []
 
     def _run(self, stages: Sequence[Stage]) -> None:
@@ -109,8 +113,7 @@ class StagedForward:
         waits = [x.name not in self._homes for x in stage.takes]
         made = self._order.run(stage, following, number, taken, waits)
         values.update(zip(names(stage.gives), made, strict=True))
-        with tf.device(self._groups[number][stage.part]):
-            self._ends[number, stage.part] = last_of(made)
+        self._ends[number, stage.part] = made
 
     def _taken(self, values: Mapping[str, tf.Tensor], name: str, part: int, group: Group) -> tf.Tensor:
         """Return the inputs of a part. A variable of another part is copied to its device once, for all slices."""
