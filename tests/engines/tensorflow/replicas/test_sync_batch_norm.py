@@ -172,10 +172,13 @@ def test_gradients_of_gradients_are_those_of_one_device(graph):
     try:
         inputs = [RNG.normal(size=(7, 6, 4)) for _ in range(2)]
         inputs[0][::2, 4:] = 0
-        one, parallel = twins = [normalized_sequences(True) for _ in range(2)]
-        parallel.set_weights(one.get_weights())
-        works = [lambda m=m: penalized(m, inputs) for m in (one, multigpu.multi_gpu_model(twins[1], gpus=3))]
-        expected, given = (tf.function(work)() if graph else work() for work in works)
+        one, template = (normalized_sequences(True) for _ in range(2))
+        template.set_weights(one.get_weights())
+        parallel = multigpu.multi_gpu_model(template, gpus=3)
+        function = tf.function if graph else lambda work: work
+        expected, given = (
+            function(work)() for work in (lambda: penalized(one, inputs), lambda: penalized(parallel, inputs))
+        )
     finally:
         keras.config.set_floatx("float32")
     for of_slices, whole in zip(given, expected, strict=True):
