@@ -3,7 +3,7 @@
 from sphinx.application import Sphinx
 
 CONTENTS = {
-    "Start": ["/docs/install", "Quick start </README>", "/examples/README"],
+    "Start": ["/docs/install", "Quick start </README>", "Tutorial </docs/tutorial>", "/examples/README"],
     "Guides": [
         "/docs/usage",
         "/docs/saving",
