@@ -16,7 +16,7 @@ def device_table(start: bool = False) -> GpuTable:
 
 
 def why_no_gpu() -> str:
-    """What keeps JAX from seeing a GPU, and what to do."""
+    """Return the reason why JAX finds no GPU, and what to do."""
     if os.environ.get(SEEN, "0").split(",")[0].strip() in ("", "-1"):
         return f"{SEEN}={os.environ[SEEN]!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
     return (

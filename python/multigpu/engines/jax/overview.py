@@ -1,4 +1,4 @@
-"""What each device holds of a parallel model, and what reaches and leaves it in a training step."""
+"""A table of what each device stores of a parallel model, and receives and sends in a training step."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What this engine cannot do, refused by name."""
+"""Refuse, by name, what this engine cannot do."""
 
 from typing import NoReturn
 
@@ -59,7 +59,7 @@ def part_devices(model: keras.Model) -> NoReturn:
 
 
 def estimate_devices(*_: object) -> NoReturn:
-    """What a model would take of each device.
+    """Refuse to estimate the memory of each device.
 
     Raises:
         ValueError: always.

@@ -15,7 +15,7 @@ KINDS = ("train", "test", "predict")
 
 
 class StepFunction:
-    """What stands in the place of a model's `train_function`, `test_function` or `predict_function`.
+    """A replacement for a model's `train_function`, `test_function` or `predict_function`.
 
     Keras' loops call it with the state (lists of arrays) and an iterator over batches.
     """

@@ -137,7 +137,7 @@ class Training(keras.Model):
                     send_home(variables_of(template))
 
     def _give(self, kind: str, force: bool = False) -> None:
-        """What the template has meanwhile to make its functions."""
+        """Set the step function that the template uses meanwhile."""
         setattr(self.template, f"{kind}_function", self._function(kind, force))
 
     # Answers --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from multigpu.plan.plan import Plan
 
 
 def join() -> None:
-    """What TF_CONFIG describes is refused where a model is made: all else works without a cluster."""
+    """Do nothing: a model refuses TF_CONFIG when it is made, and all else works without a cluster."""
 
 
 def join_cluster(resolver: Any = None) -> None:
