@@ -10,6 +10,7 @@ CONTENTS = {
         "/docs/profiling",
         "/docs/larger-batches",
         "/docs/model-parallel",
+        "/docs/engines",
         "/docs/multi-worker",
         "/docs/r",
         "/docs/r-in-python",
