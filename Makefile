@@ -51,7 +51,8 @@ pytest: $(RPY2_READY) r-library
 
 # the engine on JAX, with the newest JAX and without TensorFlow
 jax: $(JAX_READY)
-	PYTHONPATH=python:tests/engines/jax $(VENV)/jax/bin/python -m pytest --confcutdir=tests/engines/jax tests/engines/jax
+	PYTHONPATH=python:tests/engines/jax $(VENV)/jax/bin/python -m pytest --confcutdir=tests/engines/jax -m "not soak" \
+	  tests/engines/jax
 
 r: r-lint r-check
 
