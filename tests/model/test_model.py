@@ -317,3 +317,10 @@ def test_a_layer_that_is_called_on_a_parallel_model_says_what_to_do():
     parallel = multi_gpu_model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), gpus=["CPU:0", "CPU:1"])
     with pytest.raises(ValueError, match=r"Received: a parallel model\. Add layers to its template, and call"):
         keras.layers.Dense(1)(parallel)
+
+
+def test_a_parallel_model_is_an_argument_of_a_function():
+    parallel = multi_gpu_model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), gpus=["CPU:0", "CPU:1"])
+    x = np.ones((3, 4), "float32")
+    called = tf.function(lambda model, x: model(x))
+    assert_same(called(parallel, x), parallel(x))

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
 from multigpu.engines import place_weights
 from multigpu.plan.plan import Plan
+from multigpu.private_api.callers import is_input_of_layer
 
 
 class TemplateAnswers:
@@ -70,12 +71,15 @@ class TemplateAnswers:
     def __repr__(self) -> str:
         return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        """Refuses, with what to do: Keras asks for it where a layer is called on the model, as R's pipes do."""
-        raise ValueError(
-            "Expected a tensor. Received: a parallel model. Add layers to its template, and call `multi_gpu_model()` "
-            "with that anew."
-        )
+    @property
+    def __array__(self) -> NoReturn:
+        """Refuses a layer that is called on the model, as R's pipes do. All others find no array."""
+        if is_input_of_layer():
+            raise ValueError(
+                "Expected a tensor. Received: a parallel model. Add layers to its template, and call "
+                "`multi_gpu_model()` with that anew."
+            )
+        raise AttributeError("__array__")
 
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
         """Prints the template's summary, one line on the devices, and one on BatchNormalizations of slices."""
