@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from equality import assert_same
 from keras import layers, ops
 
