@@ -31,6 +31,12 @@ TENSORFLOW = Required(
         "tensorflow:Graph": ("_get_function",),
         "tensorflow.python.framework.tensor_util": ("constant_value_as_shape",),
         "tensorflow.python.ops.control_flow_util": ("GraphOrParentsInXlaContext",),
+        "tensorflow.python.ops.gen_random_ops": (
+            "random_standard_normal",
+            "random_uniform",
+            "random_uniform_int",
+            "truncated_normal",
+        ),
         "tensorflow.python.ops.gen_stateless_random_ops": (
             "stateless_multinomial",
             "stateless_parameterized_truncated_normal",
