@@ -31,9 +31,9 @@ test: $(READY)
 # Keras imports what it can do without, where it is there: a third of the time of each process that starts
 pytest quick test-docs test-pages test-example test-site soak: export PYTHONPATH := $(CURDIR)/tests/support/imports
 
-# what a developer runs after each edit: the tests with the mark `quick`
+# what a developer runs after each edit: the tests with the mark `quick`; one device is as users have it, in graphs
 quick: lint types r-library $(RPY2_READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "quick and not soak"
+	MULTIGPU_GRAPHS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "quick and not soak"
 	rm -rf $(VENV)/testthat && cp -r tests/testthat $(VENV)/testthat # snapshots of what does not run may be deleted
 	R_LIBS=$(R_LIB) NOT_CRAN=false TF_CPP_MIN_LOG_LEVEL=2 Rscript -e \
 	  'testthat::test_dir("$(VENV)/testthat", package = "multigpu", load_package = "installed", reporter = "summary")'

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from equality import dense_model, measured, random_rows
 
-from multigpu import embedded_r, multi_gpu_model
+from multigpu import multi_gpu_model
 from multigpu.embedded_r import AsItIs, RFunction, call, run, start
+from multigpu.r import embedded
 
 MEGABYTE = 2**20
 
@@ -245,7 +246,7 @@ def test_names_of_a_script_stay_and_arguments_of_a_call_do_not():
 
 
 def test_the_examples_in_the_docstrings_run():
-    done = doctest.testmod(embedded_r)
+    done = doctest.testmod(embedded)
     assert (done.failed, done.attempted) == (0, 4)
 
 
