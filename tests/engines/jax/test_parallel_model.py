@@ -272,9 +272,14 @@ def test_an_error_in_a_step_leaves_the_template_as_it_was():
 
 def test_as_many_traces_as_on_one_device():
     def traces(parallel):
-        model = compiled(build())
-        step, seen = model.train_step, []
-        vars(model)["train_step"] = lambda *args: (seen.append(1), step(*args))[1]
+        seen = []
+
+        class Counting(keras.Sequential):
+            def train_step(self, *args):
+                seen.append(1)
+                return super().train_step(*args)
+
+        model = compiled(Counting([keras.Input(X.shape[1:]), *build().layers]))
         used = multigpu.multi_gpu_model(model, 8) if parallel else model
         used.fit(X, Y, batch_size=4, epochs=3, verbose=0)
         return len(seen)
