@@ -72,10 +72,10 @@ def estimate(
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True, parts=parts)
     check_template(template, groups=bool(plan.groups))
     kind = optimizer if optimizer is not None else getattr(template, "optimizer", None)
-    used = _optimizer(kind or "rmsprop")
+    used = _optimizer("rmsprop" if kind is None else kind)
     table = Estimate(estimate_devices(template, plan, batch_size, used))
     table.template = template
-    table.optimizer_name = type(used).__name__ + ("" if kind else ", assumed")
+    table.optimizer_name = type(used).__name__ + (", assumed" if kind is None else "")
     return table
 
 
