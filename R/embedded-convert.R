@@ -1,4 +1,4 @@
-# Conversion between Python and R, for R inside a Python process: what R does. Python's part is in `r_interface`.
+# Conversion between Python and R, for R inside a Python process: what R does. Python's part is in `r/interface.py`.
 
 as_r <- function(x) {
   switch(core()$kind_of(x),

@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 
 from multigpu.base.arguments import by_name, shown
+from multigpu.cluster.callbacks import allowed
 from multigpu.cluster.config import Cluster, described
 from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
 from multigpu.engines.jax.layout import put
@@ -19,13 +20,6 @@ from multigpu.engines.jax.refused import TENSORFLOW
 from multigpu.engines.jax.training import Training
 from multigpu.plan.plan import Plan
 
-WRITERS = (
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.BackupAndRestore,
-    keras.callbacks.CSVLogger,
-    keras.callbacks.TensorBoard,
-    keras.callbacks.RemoteMonitor,
-)
 DATA = ("x", "y", "sample_weight", "validation_data")
 
 
@@ -130,7 +124,7 @@ class MultiWorkerTraining(Training):
         given = arguments.get("callbacks")
         listed = list(given) if isinstance(given, list | tuple) else [given] if given else []
         chief = jax.process_index() == 0
-        arguments["callbacks"] = [each for each in listed if chief or not isinstance(each, WRITERS)]
+        arguments["callbacks"] = allowed(listed, chief)
         _, keys, *position = np.random.get_state()
         keys, position = broadcast_one_to_all((keys, np.array(position)))
         np.random.set_state(("MT19937", np.asarray(keys), int(position[0]), int(position[1]), float(position[2])))

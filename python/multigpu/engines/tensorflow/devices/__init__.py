@@ -1,1 +1,1 @@
-"""Which devices there are, and the plan of which of them do what."""
+"""TensorFlow's devices: which there are, and what they are parts of."""

@@ -1,1 +1,1 @@
-"""The parallel model of several workers."""
+"""The steps and verbs of a parallel model that several workers train together."""

@@ -4,18 +4,11 @@ from typing import Any
 
 import keras
 
+from multigpu.cluster.callbacks import allowed
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, broadcast_variables
 from multigpu.engines.tensorflow.multi_worker.step import StepConsensus
 from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
-
-WRITERS = (
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.BackupAndRestore,
-    keras.callbacks.CSVLogger,
-    keras.callbacks.TensorBoard,
-    keras.callbacks.RemoteMonitor,
-)
 
 
 def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> Any:
@@ -25,8 +18,7 @@ def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> 
         callbacks.append(together)
         return callbacks
     listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
-    kept = [callback for callback in listed if cluster.is_chief or not isinstance(callback, WRITERS)]
-    return [*kept, together]
+    return [*allowed(listed, cluster.is_chief), together]
 
 
 class WorkerSyncCallback(keras.callbacks.Callback):

@@ -1,1 +1,1 @@
-"""One call spread over devices, and the parallel model around it."""
+"""One call spread over devices, and the steps and verbs of a parallel model."""
