@@ -38,6 +38,6 @@ test_that("a package that imports keras3 and this one passes R CMD check", {
     stdout = TRUE, stderr = TRUE, env = env
   ))
   # but for the note that its folder does not come from R CMD build
-  found <- grep("(NOTE|WARNING|ERROR)$", printed, value = TRUE)
+  found <- grep("^(\\* .*| *)(NOTE|WARNING|ERROR)$", printed, value = TRUE)
   expect_identical(found, "* checking DESCRIPTION meta-information ... NOTE", info = paste(printed, collapse = "\n"))
 })
