@@ -3,12 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import multigpu
-from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
-from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
 
 APPLICATIONS = {
     "ResNet50": lambda: keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3), classes=3),
@@ -54,14 +50,16 @@ ALL = [name for name in dir(keras.applications) if name[0].isupper()]
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ALL)
-def test_the_check_of_the_first_batch_has_nothing_against_a_model_of_keras_applications(name):
+def test_the_check_of_the_first_batch_has_nothing_against_a_step_of_a_model_of_keras_applications(name):
     keras.utils.set_random_seed(1)
     size = LEAST.get(name, 32)
     template = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=3)
-    plan = multigpu.multi_gpu_model(template, gpus=2).plan
-    x = np.random.default_rng(0).uniform(0, 255, (4, size, size, 3)).astype("float32")
-    for training in (False, True):
-        batch = CallArguments((tf.constant(x),), {"training": training})
-        check = FirstBatchCheck(TemplateParts.of(template, plan), batch, plan)
-        check.now(batch)
-        assert check.is_done
+    parallel = multigpu.multi_gpu_model(template, gpus=3)
+    parallel.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy")
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 255, (4, size, size, 3)).astype("float32"), rng.integers(0, 3, 4)
+    before = template.get_weights()[-1]
+    assert np.isfinite(parallel.train_on_batch(x, y))
+    assert not np.array_equal(template.get_weights()[-1], before)
+    (check,) = parallel._spread._checks.values()
+    assert check.is_done

@@ -356,3 +356,23 @@ def test_a_function_that_is_called_in_a_trace_has_a_graph_with_shapes():
     (call,) = (op for op in graph.get_operations() if op.type in ("PartitionedCall", "StatefulPartitionedCall"))
     (product,) = (op for op in body_of(call, "f").get_operations() if op.type == "Mul")
     assert product.outputs[0].shape == (3, 4)
+
+
+def test_a_function_asks_in_each_call_for_what_it_has_captured_and_a_tape_follows_what_is_given():
+    variable, factor = tf.Variable(3.0), tf.Variable(2.0)
+    asked = []
+
+    def give():
+        asked.append(True)
+        return tf.identity(factor * captured)
+
+    captured = tf.constant(5.0)
+    function = tf.function(lambda x: x * captured * variable)
+    graphs.ask_in_each_call(function.get_concrete_function(tf.TensorSpec([])), {id(captured): give})
+    for factor_now in (2.0, 4.0):
+        factor.assign(factor_now)
+        with tf.GradientTape() as tape:
+            result = function(tf.constant(1.0))
+        assert float(result) == 15 * factor_now
+        np.testing.assert_array_equal(tape.gradient(result, [factor, variable]), [15, 5 * factor_now])
+    assert len(asked) == 2

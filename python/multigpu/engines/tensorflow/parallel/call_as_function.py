@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
@@ -111,8 +112,7 @@ class CallAsFunction:
         graph = function.graph
         gates = {id(gate.variable.handle): gate for gate in self._gates.pop(graph, [])}
         if gates:
-            captured = [gates.get(id(handle), handle) for handle in graph.external_captures]
-            function.set_external_captures([*captured, *graph.deferred_external_captures])
+            ask_in_each_call(function, gates)
             self._gated.add(graph)
         return graph in self._gated
 

@@ -1,7 +1,7 @@
 """Graphs that are being traced."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -69,6 +69,16 @@ def bodies_of(op: tf.Operation) -> Iterator[tuple[tf.Graph, int]]:
         for function in value if isinstance(value, list) else [value]:
             if function.name:
                 yield op.graph._get_function(function.name).graph, op.type in CHOICES
+
+
+def ask_in_each_call(function: Any, givers: Mapping[int, Callable[[], tf.Tensor]]) -> None:
+    """Has calls of a function ask for some of the tensors that it has captured, which are given by their ids.
+
+    A tape around a call then follows what is given. TensorFlow has functions that do so, but no public way to make one.
+    """
+    graph = function.graph
+    captured = [givers.get(id(tensor), tensor) for tensor in graph.external_captures]
+    function.set_external_captures([*captured, *graph.deferred_external_captures])
 
 
 def outermost(graph: tf.Graph) -> tf.Graph:
