@@ -1,4 +1,4 @@
-"""R inside this Python process, under its public name: see `multigpu.r.embedded`."""
+"""R inside this Python process, under its public name. See `multigpu.r.embedded`."""
 
 from multigpu.r.embedded import AsItIs, RError, RFunction, RWarning, call, load_ipython_extension, run, start
 

@@ -1,4 +1,4 @@
-"""Check arguments, and show them in errors in few words."""
+"""Check arguments, and show them briefly in errors."""
 
 import inspect
 import operator
@@ -10,35 +10,35 @@ from typing import Any
 import keras
 import numpy as np
 
-_REPR = reprlib.Repr()  # never endless, and no error where an object's own `repr()` is one
+_REPR = reprlib.Repr()  # limits the length, and handles objects whose own `repr()` fails
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 16
 _REPR.maxstring = _REPR.maxlong = _REPR.maxother = 200
 
 
 def shown(value: object) -> str:
-    """A value as it is in code, cut where it is long."""
+    """Return a value as it would be written in code, shortened if it is long."""
     return _REPR.repr(value)
 
 
 def whole_number(value: object) -> int | None:
-    """The whole number that a value is, of Python, numpy or TensorFlow; None for all else, and for True and False."""
+    """Return a value of Python, numpy or TensorFlow as an int. None if it is not a whole number, or is a bool."""
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # an error is the answer for anything else
-    except Exception:  # each library has its own
+        return operator.index(value)  # type: ignore[arg-type]  # anything else raises an error
+    except Exception:  # each library raises its own error
         return None
 
 
 def check_whole_number(name: str, value: object, most: int, use: str, what: str = "") -> None:
-    """Refuses what is no whole number from 1 to `most`.
+    """Raise a ValueError unless a value is a whole number from 1 to `most`.
 
     Args:
         name: of the argument.
         value: of the argument.
-        most: the largest that makes sense.
-        use: an example of a call or argument that is right.
-        what: of what it is the number.
+        most: the largest number that makes sense.
+        use: an example of a correct call or argument.
+        what: what is counted, as words to add to the error.
     """
     number = whole_number(value)
     if number is None or number < 1:
@@ -53,7 +53,7 @@ def check_whole_number(name: str, value: object, most: int, use: str, what: str 
 
 
 def check_flags(**flags: object) -> None:
-    """Refuses arguments, given by name, that are neither True nor False, nor 1 or 0."""
+    """Raise a ValueError unless each argument, given by name, is True, False, 1 or 0."""
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_) and not (isinstance(value, int) and value in (0, 1)):
             raise ValueError(
@@ -63,13 +63,13 @@ def check_flags(**flags: object) -> None:
 
 
 def check_text(name: str, value: object, what: str, least: int = 0) -> None:
-    """Refuses what is no text, has less than `least` letters, or some that no other language can have."""
+    """Raise a ValueError unless a value is valid Unicode text without NUL, of at least `least` letters."""
     if not isinstance(value, str) or len(value) < least or "\0" in value or not _is_unicode(value):
         raise ValueError(f"Expected `{name}` to be {what}, as text. Received: {name}={shown(value)}.")
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuses what cannot be the path of a file."""
+    """Raise a ValueError unless a value can be the path of a file."""
     if not _is_path(value):
         raise ValueError(
             f"Expected `{name}` to be the path of a file, as text or `pathlib.Path`. Received: {name}={shown(value)}."
@@ -77,7 +77,7 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_custom_objects(value: Any) -> None:
-    """Refuses what is no dict of objects by their names."""
+    """Raise a ValueError unless a value is a dict of objects by name."""
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
         raise ValueError(
             "Expected `custom_objects` to be a dict of classes and functions by their names. "
@@ -88,7 +88,7 @@ def check_custom_objects(value: Any) -> None:
 def _is_path(value: object) -> bool:
     try:
         path = os.fsencode(value) if isinstance(value, str | os.PathLike) else b""
-    except Exception:  # text that is no Unicode; or what an object's own `__fspath__()` raises
+    except Exception:  # text that is not Unicode, or any error of an object's own `__fspath__()`
         return False
     return bool(path) and b"\0" not in path
 
@@ -102,7 +102,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def check_model(name: str, model: object) -> None:
-    """Refuses what is no model of Keras 3.
+    """Raise a ValueError unless a value is a Keras 3 model.
 
     Args:
         name: of the argument.
@@ -122,11 +122,11 @@ def check_model(name: str, model: object) -> None:
 
 
 def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of one of Keras' verbs, by name."""
+    """Return the arguments of a call of a Keras verb, by name."""
     try:
         bound = inspect.signature(verb).bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise TypeError(f"{verb.__name__}() {error}") from None  # as Python says it of a call
+        raise TypeError(f"{verb.__name__}() {error}") from None  # the same error as Python's own
     return {**bound.pop("kwargs", {}), **bound}
 
 

@@ -1,4 +1,4 @@
-"""An attribute that is another one for a while."""
+"""Replace an attribute temporarily."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """While it lasts, `owner.name` is `value`; then it is what it was, or is gone again if `owner` itself had none.
+    """Set `owner.name` to `value` inside a `with` block, then restore the old attribute or its absence.
 
     Args:
-        owner: a class, a module, or an object. Of an object, its `__dict__` is written: Keras would take what is
-            assigned for a part of a layer.
-        name: of the attribute.
-        value: what it is meanwhile.
+        owner: a class, a module, or an object. The `__dict__` of an object is written directly, because Keras would
+            track an assigned value as part of a layer.
+        name: the attribute's name.
+        value: its value inside the block.
     """
     had, before = name in vars(owner), vars(owner).get(name)
     _write(owner, name, value)

@@ -1,4 +1,4 @@
-"""Tables: rows of one kind, which print as text, and which R shows as a data frame."""
+"""Tables of rows of one kind. They print as text, and R shows them as data frames."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ Row = TypeVar("Row")
 
 
 class Table(tuple[Row, ...], Generic[Row]):
-    """Rows that are objects of one dataclass.
+    """A table whose rows are objects of one dataclass.
 
     Attributes:
-        of: the dataclass.
-        head: what stands above the columns when the table is printed.
+        of: the dataclass of the rows.
+        head: the column headings of the printed table.
     """
 
     of: ClassVar[Any]
@@ -20,18 +20,19 @@ class Table(tuple[Row, ...], Generic[Row]):
 
     @classmethod
     def columns(cls) -> list[str]:
-        """Names of the columns: the attributes of a row."""
+        """Return the names of the columns: the attributes of a row."""
         return [field.name for field in dataclasses.fields(cls.of)]
 
     def cells(self, row: Row) -> list[str]:
-        """A row as words, one under each word of `head`."""
+        """Return the cells of a row as text, one for each heading."""
         raise NotImplementedError
 
     def text(self, width: int | None = None) -> str:
-        """The table as text.
+        """Return the table as text.
 
         Args:
-            width: letters of a line; columns that do not fit stand below the others, with the first one again.
+            width: letters of a line. Columns that do not fit are printed below the others, and the first column is
+                repeated.
         """
         return text_table([self.head, *map(self.cells, self)], width)
 
@@ -43,7 +44,7 @@ class Table(tuple[Row, ...], Generic[Row]):
 
 
 def text_table(lines: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Lines of equally many cells, the head first, in columns that are flush right, within a width if there is one."""
+    """Return the lines of a table: the head, then the rows, right-aligned, within a width if one is given."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n\n".join(
         "\n".join("  ".join(line[column].rjust(widths[column]) for column in columns) for line in lines)
@@ -52,7 +53,7 @@ def text_table(lines: Sequence[Sequence[str]], width: int | None = None) -> str:
 
 
 def _fitting(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Numbers of the columns that stand beside each other; the first column in each group, and one more at least."""
+    """Return the numbers of the columns that fit beside each other: the first of each group, and at least one more."""
     groups: list[list[int]] = [[0]]
     for column in range(1, len(widths)):
         taken = sum(widths[other] + 2 for other in groups[-1])
@@ -63,12 +64,12 @@ def _fitting(widths: Sequence[int], width: int | None) -> list[list[int]]:
 
 
 def megabytes(size: int | None) -> str:
-    """A number of bytes in words: two decimals, and more of what is so small that they would say little."""
+    """Return a number of bytes as text in MB, with two decimals, or with more for small numbers."""
     return millions(size, "MB")
 
 
 def millions(number: int | None, unit: str) -> str:
-    """Millions of something in words, likewise."""
+    """Return a number in millions as text, with two decimals, or with more for small numbers."""
     if number is None:
         return "-"
     decimals = 2 if number == 0 or number >= 1e5 else min(6, 8 - len(str(int(number))))

@@ -1,4 +1,4 @@
-"""Print the answer of a command: a table or JSON on stdout; if it fails, one line on stderr."""
+"""Print the answer of a command: a table or JSON on stdout. If it fails, print one line on stderr."""
 
 import argparse
 import contextlib
@@ -13,26 +13,27 @@ from typing import Any, Protocol
 
 from multigpu.cli.option_names import as_options
 
-DONE, NO, REFUSED = 0, 1, 2  # statuses for the shell
+DONE, NO, REFUSED = 0, 1, 2  # exit codes for the shell
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-LONGEST = 1000  # letters of an error
-FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which say enough
+LONGEST = 1000  # maximum length of an error
+FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which need no explanation
 STATUSES = "status: 0 success; 1 if the answer to {question} is no; 2 an error, with the reason on stderr"
 JSON_HELP = "print one JSON object, in bytes and seconds, instead of a table"
 
 
 class Printed(Protocol):
-    """A table."""
+    """An object that prints as a table."""
 
     def text(self, width: int | None = None) -> str:
-        """The table, in lines of so many letters."""
+        """Return the table, in lines of `width` letters."""
 
 
 @contextlib.contextmanager
 def answered(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Meanwhile, what is printed goes to stderr, and what is refused ends the command with one line and status 2.
+    """Send printed text to stderr inside a `with` block, and end the command with status 2 if it raises an error.
 
-    So does any other error, after its traceback: Python's own status for it is 1, which here is an answer.
+    Errors of the user print one line. Other errors also print their traceback. They do not end with Python's own status
+    for errors, 1, because that is an answer here.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -47,9 +48,9 @@ def answered(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Hide what libraries in C++ log while TensorFlow starts; an error that is not the user's shows it.
+    """Hide the log of C++ libraries while TensorFlow starts. An error that is not the user's shows it.
 
-    TensorFlow's own setting does not hide the first lines. If the user has set it, nothing is hidden.
+    TensorFlow's own setting does not hide the first lines. If the user has set it, this hides nothing.
     """
     if LOG_LEVEL in os.environ:
         yield
@@ -71,10 +72,10 @@ def quiet_start() -> Iterator[None]:
 
 
 def print_table(table: Printed) -> None:
-    """Prints a table; in a terminal, columns that do not fit stand below the others."""
+    """Print a table. In a terminal, columns that do not fit are printed below the others."""
     print(table.text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
 def print_json(**fields: Any) -> None:
-    """Prints one object."""
+    """Print one object as JSON."""
     print(json.dumps(fields, indent=2, allow_nan=False))

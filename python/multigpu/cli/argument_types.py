@@ -6,14 +6,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-MOST = 256  # devices that stand in for GPUs, and workers of one machine
+MOST = 256  # devices that simulate GPUs, and workers of one machine
 MOST_NUMBER = 999_999_999
 UNITS = {"": 1, "b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}}
 UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
 
 
 def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
-    """A type of argparse's: a whole number from `least` to `most`."""
+    """Return an argparse type: a whole number from `least` to `most`."""
 
     def read(word: str) -> int:
         if not re.fullmatch("[0-9]{1,9}", word) or not least <= int(word) <= most:
@@ -24,7 +24,7 @@ def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
 
 
 def script(word: str) -> Path:
-    """A type of argparse's: the path of a file."""
+    """Parse the path of a script."""
     path = Path(word)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"expected the path of a script, received {word!r}, which is no file")
@@ -32,7 +32,7 @@ def script(word: str) -> Path:
 
 
 def model_path(word: str) -> Path:
-    """A type of argparse's: the path of a file with a model, or of the folder in which Keras keeps one."""
+    """Parse the path of a model's file, or of the folder in which Keras keeps a model."""
     path = Path(word)
     if not path.is_file() and not (path / "config.json").is_file():
         raise argparse.ArgumentTypeError(f"expected the path of a model, received {word!r}, which is no file")
@@ -40,7 +40,7 @@ def model_path(word: str) -> Path:
 
 
 def devices(word: str) -> int | list[int | str]:
-    """A type of argparse's: how many GPUs, or several ids and names with commas between them."""
+    """Parse a number of GPUs, or several ids and names separated by commas."""
     if re.fullmatch("[0-9]+", word):
         return whole_number(1, 1024)(word)
     entries = word.split(",")
@@ -52,7 +52,7 @@ def devices(word: str) -> int | list[int | str]:
 
 
 def size(word: str) -> int:
-    """A type of argparse's: bytes, with a unit."""
+    """Parse a number of bytes, with a unit."""
     found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", word)
     if found is None or found[2].lower() not in UNITS or not float(found[1]):
         raise argparse.ArgumentTypeError(
@@ -62,7 +62,7 @@ def size(word: str) -> int:
 
 
 def factor(word: str) -> float:
-    """A type of argparse's: how many times as fast."""
+    """Parse a speed-up factor."""
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", word) or not float(word):
         raise argparse.ArgumentTypeError(f"expected a number above 0, such as 1.5, received {word!r}")
     return float(word)

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the table. This process may start the devices to ask for their memory."""
+    """Print the table. This process may start the devices to read their memory."""
     with answered(arguments.parser), quiet_start():
         from multigpu.engines import device_table
         from multigpu.plan.gpu_table import SEEN, seen_devices

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prints the tables, and says whether the model fits if that is asked."""
+    """Print the tables, and whether the model fits if that is asked."""
     with answered(arguments.parser):
         with quiet_start():
             from multigpu.profiling.estimate import estimate
@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _gpus(given: Any) -> Any:
-    """The GPUs that are meant; from here on Keras does not see those of this machine, which may be at work."""
+    """Return the GPUs to estimate for. From here on Keras does not see this machine's GPUs, which may be in use."""
     from multigpu.engines import hide_gpus
     from multigpu.model.devices import available_gpus
 
@@ -79,7 +79,7 @@ def _gpus(given: Any) -> Any:
 
 
 def _full(table: "Estimate", memory: int) -> list[str]:
-    """The devices that would need more, of those that run a slice."""
+    """Return the devices that have too little memory, of those that run a slice."""
     at_work = [row for row in table if row.slices]
     full = [row.device for row in at_work if row.total > memory]
     if not full and any(row.activations is None for row in at_work):

@@ -26,7 +26,7 @@ WARNING = (
     "multigpu: each worker listens on all network interfaces, and TensorFlow asks nobody for a password: whoever "
     "reaches its port can read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"
 )
-LEFT_SECONDS = 60.0  # for the other workers to find out that one has failed, and to say so
+LEFT_SECONDS = 60.0  # time for the other workers to notice that one has failed, and to report it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Runs the script as one worker or several, and gives the status of the first that failed, or else 0."""
+    """Run the script as one worker or several. Return the status of the first one that failed, or 0."""
     try:
         configurations = _configurations(arguments)
         command = [_interpreter(arguments.script), str(arguments.script), *arguments.arguments]
     except ValueError as error:
         arguments.parser.error(str(error))
-    if described({"TF_CONFIG": configurations[0]}) is not None:  # one worker is alone, and does not listen
+    if described({"TF_CONFIG": configurations[0]}) is not None:  # a single worker does not listen
         sys.stderr.write(WARNING)
     environments = [{**os.environ, "TF_CONFIG": config} for config in configurations]
     if arguments.processes:
@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _configurations(arguments: argparse.Namespace) -> list[str]:
-    """A TF_CONFIG for each worker to start here."""
+    """Return a TF_CONFIG for each worker to start here."""
     if not arguments.processes:
         hosts = arguments.hosts.split(",") if arguments.hosts is not None else []
         return [config_of(os.environ, hosts, arguments.rank)]
@@ -78,17 +78,17 @@ def _interpreter(script: Path) -> str:
 
 
 def local_configs(processes: int) -> list[str]:
-    """A TF_CONFIG for each of several workers on this machine, with ports that are free now."""
+    """Return a TF_CONFIG for each of several workers on this machine, with ports that are free now."""
     return configs([f"127.0.0.1:{port}" for port in free_ports(processes)])
 
 
 def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> int:
-    """Runs the command in every environment; when one fails, the others have a while to end by themselves."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers as well
+    """Run the command in every environment. When one fails, the others get some time to end by themselves."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers, too
     workers = [subprocess.Popen(command, env=environment) for environment in environments]
     try:
         return _wait(workers)
-    except KeyboardInterrupt:  # which they have got as well
+    except KeyboardInterrupt:  # which they have received, too
         return _wait(workers)
     finally:
         for worker in workers:
@@ -107,11 +107,11 @@ def _wait(workers: Sequence[subprocess.Popen]) -> int:
             break
         time.sleep(0.05)
     failed = failed or next((worker.returncode for worker in workers if worker.returncode), 0)
-    return 128 - failed if failed < 0 else failed  # as a shell says it: 128 and the number of the signal
+    return 128 - failed if failed < 0 else failed  # as shells report it: 128 plus the number of the signal
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine that nobody listens on now."""
+    """Return ports of this machine on which no process listens."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

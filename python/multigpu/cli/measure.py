@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prints what was measured, and says whether it is enough if that is asked."""
+    """Print the measurement, and whether it is fast enough if that is asked."""
     with answered(arguments.parser):
         with quiet_start():
             from multigpu.cli.random_data import random_batch
@@ -79,7 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _compile(model: "keras.Model", optimizer: str | None, loss: str | None) -> None:
-    """Compiles a model with what is given in place of what it was compiled with."""
+    """Compile a model with the given arguments in place of its own."""
     if not model.compiled and None in (optimizer, loss):
         raise ValueError(
             "Expected `--optimizer` and `--loss` for a model that was saved without. "

@@ -16,7 +16,7 @@ OUT_OF_REACH = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, and how it is to be replicated."""
+    """Add the arguments of a command for the model and its devices."""
     parser.add_argument("model", type=model_path, metavar="MODEL", help="a .keras file, or an HDF5 file of any name")
     parser.add_argument(
         "--gpus", type=devices, metavar="GPUS", help="a count, ids or names: 8 or 0,2 or GPU:0,GPU:1; default: all"
@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":
-    """The model in a file.
+    """Return the model in a file.
 
     Args:
-        arguments: of the command.
-        compiled: whether it is to be as it was compiled.
+        arguments: the command's arguments.
+        compiled: whether to compile the model as it was when it was saved.
 
     Raises:
-        ValueError: the file has no model, or one that cannot be loaded.
+        ValueError: the file contains no model, or the model cannot be loaded.
     """
     import keras
 
@@ -60,13 +60,13 @@ def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":
         load_model = keras.saving.load_model if of_keras else load_model_hdf5
         return load_model(path, compile=compiled, safe_mode=not arguments.trusted)
     except (MemoryError, NoReader):
-        raise  # not of the file
-    except Exception as error:  # Keras has one for each kind of damage
+        raise  # not an error of the file
+    except Exception as error:  # Keras raises different errors for different kinds of damage
         raise ValueError(_told(path, error, arguments.command)) from error
 
 
 def _told(path: Path, error: Exception, command: str) -> str:
-    """An error of a file in one line, with what to do on a command line."""
+    """Return an error of a file in one line, with advice for the command line."""
     text = " ".join(str(error).split()).replace("pass `safe_mode=False`", "add `--trusted`")
     hint = OUT_OF_REACH.format(command=command) if "custom" in text else ""
     if not text.startswith("Expected "):  # of Keras

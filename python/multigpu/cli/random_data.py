@@ -1,4 +1,4 @@
-"""Make random inputs for a model without data, and targets that its losses take."""
+"""Make random inputs for a model without data, and targets that its losses accept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +10,17 @@ from multigpu.base.arguments import shown
 from multigpu.private_api.layers import inputs_of, sublayers
 from multigpu.profiling.measure import MOST_STEPS
 
-OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that take integers
-OF_OTHER_SHAPES = ("ctc", "circle")  # losses whose targets have shapes that outputs do not tell
+OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that need integers
+OF_OTHER_SHAPES = ("ctc", "circle")  # losses for which the outputs do not determine the shape of the targets
 RESOLVED_BY_COMPILE = ("crossentropy", "ce")
 IN_PYTHON = "Measure it in Python, with data: `multigpu.measure(parallel, x, y)`."
 
 
 class RandomBatch(keras.utils.PyDataset):
-    """One batch, again and again: it is at hand, and nobody waits for it.
+    """One random batch in memory, returned again and again.
 
     Attributes:
-        words: what it is.
+        words: a description of the batch.
     """
 
     def __init__(self, x: Any, y: Any, words: str) -> None:
@@ -36,18 +36,18 @@ class RandomBatch(keras.utils.PyDataset):
 
 
 def random_batch(model: keras.Model, rows: int, open_length: int, below: int | None) -> RandomBatch:
-    """A batch that a compiled model takes.
+    """Return a batch of random data that a compiled model accepts.
 
     Args:
-        model: whose inputs and losses it is for.
-        rows: how many.
-        open_length: of axes whose length depends on the data.
-        below: whole numbers are from 1 up to here, since 0 often stands for what is masked; or 0 if this is 1. None
-            takes the rows of the smallest embedding table, or 1 where there is none.
+        model: the compiled model.
+        rows: the number of rows.
+        open_length: the length of axes whose length depends on the data.
+        below: whole numbers are drawn from 1 up to here, because 0 often means a masked value; or they are 0 if this is
+            1. None uses the number of rows of the smallest embedding table, or 1 if there is no table.
 
     Raises:
-        ValueError: the model does not tell what it takes, or takes no plain numbers, or a loss whose targets cannot be
-            told.
+        ValueError: the shapes of the model's inputs are unknown, an input is not of plain numbers, or the targets of a
+            loss cannot be determined.
     """
     specs = inputs_of(model, rows, open_length)
     if specs is None:
@@ -85,7 +85,7 @@ def _draw(spec: keras.KerasTensor, below: int, generator: np.random.Generator) -
 
 
 def _targets(model: keras.Model, x: Any, generator: np.random.Generator) -> Any:
-    """Targets of the shapes that the losses take; None where there is no loss, but one that layers add."""
+    """Return targets of the shapes that the losses need. None if the only losses are those that layers add."""
     if model.loss is None:
         return None
     outputs = model(keras.tree.map_structure(lambda numbers: numbers[:1], x), training=False)
@@ -96,7 +96,7 @@ def _targets(model: keras.Model, x: Any, generator: np.random.Generator) -> Any:
 
 
 def _losses_of(model: keras.Model, outputs: Any) -> Sequence[Any]:
-    """The loss of each output."""
+    """Return the loss of each output."""
     loss, number = model.loss, len(keras.tree.flatten(outputs))
     if isinstance(loss, dict):
         names = (
@@ -119,7 +119,7 @@ def _target(shape: Sequence[int], loss: Any, generator: np.random.Generator) -> 
 
 
 def _name_of(loss: Any) -> str | None:
-    """The name that a loss of Keras has as a function."""
+    """Return the name that a loss of Keras has as a function."""
     if loss is None or loss in RESOLVED_BY_COMPILE:
         return None
     known = keras.losses.get(loss)

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Runs the script, and gives the exit code that Python would."""
-    # only now: TensorFlow takes seconds, which a usage error need not wait for
+    """Run the script, and return the exit code that Python would return."""
+    # imported here: TensorFlow takes seconds to import, and a usage error need not wait for it
     from multigpu.engines import join
     from multigpu.keras2.restore import restore_old_names
     from multigpu.model.devices import simulate_gpus
@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def run_script(path: Path, args: list[str]) -> int:
-    """Runs a script as the main module of this process. A traceback shows the script's lines alone, as with Python."""
+    """Run a script as the main module of this process. Tracebacks show only the script's lines, as with Python."""
     sys.argv = [str(path), *args]
     if not sys.flags.safe_path:
         sys.path[0] = str(path.resolve().parent)
@@ -52,7 +52,7 @@ def run_script(path: Path, args: list[str]) -> int:
     try:
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     except Exception as error:
-        own = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # without the line above
+        own = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # without this package's line
         sys.excepthook(type(own), own, own.__traceback__)
         return 1
     return 0

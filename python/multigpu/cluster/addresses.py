@@ -1,4 +1,4 @@
-"""Addresses: where workers listen, as `host:port`."""
+"""Parse addresses of workers, as `host:port`."""
 
 import itertools
 import re
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 HOST = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
 EXPECTED = "host:port, with a port from 1 to 65535, and IPv6 in brackets as in [::1]:2222"
-PORT = 2222  # of the first worker of a host that is named without one
+PORT = 2222  # the port of the first worker of a host without a port
 
 
 def is_address(value: object) -> bool:
-    """Return whether this is a host and a port, as TensorFlow takes them."""
+    """Return whether a text is a host and a port, as TensorFlow accepts them."""
     found = re.fullmatch(rf"({HOST}):([0-9]{{1,5}})", value) if isinstance(value, str) else None
     return found is not None and 1 <= int(found[2]) <= 65535
 
 
 def repeated(addresses: Sequence[str]) -> list[str]:
-    """Those that are there more than once."""
+    """Return the items that occur more than once."""
     return [address for address, number in Counter(addresses).items() if number > 1]
 
 
 def addresses_of(hosts: Sequence[str]) -> list[str]:
-    """An address for each host, of which some say their port; the others get one that is not taken, from 2222 on.
+    """Return an address for each host. A host without a port gets a free one, from 2222 on.
 
     Raises:
-        ValueError: a host is not understood, or named twice with the same port.
+        ValueError: a host is not understood, or is named twice with the same port.
     """
     for host in hosts:
         if not (is_address(host) or re.fullmatch(HOST, host)):

@@ -1,4 +1,4 @@
-"""Callbacks that write files: of several workers, the chief alone has them."""
+"""Callbacks that write files. Only the chief of several workers may have them."""
 
 from collections.abc import Iterable
 

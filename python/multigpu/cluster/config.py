@@ -1,4 +1,4 @@
-"""The cluster as it is described to this process in TF_CONFIG, read once."""
+"""The cluster that TF_CONFIG describes to this process, read once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 from multigpu.cluster.tf_config import cut, members_of
 
-ANSWER_SECONDS = 30.0  # a worker that does not answer for so long counts as lost
-ARRIVE_SECONDS = 600.0  # one that answers, but does not come to where the others wait, ends the wait after this
+ANSWER_SECONDS = 30.0  # a worker that does not answer for this time counts as lost
+ARRIVE_SECONDS = 600.0  # how long to wait for a worker that answers but has not reached the current step
 MOST_SECONDS = 1e6
 EXAMPLE = (
     'for instance TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
@@ -18,12 +18,12 @@ EXAMPLE = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers that train together, in the order that all of them know.
+    """The workers that train together, in an order that all of them know.
 
     Attributes:
         tasks: TensorFlow's names of the workers, such as `"/job:worker/replica:0/task:0"`; the first is the chief.
-        addresses: where they listen, as `"host:port"`.
-        number: which of them this process is.
+        addresses: the addresses where they listen, as `"host:port"`.
+        number: the number of this process among them.
         answer_seconds: how long a worker may be silent before it counts as lost.
         arrive_seconds: how long the others wait for a worker that is not lost.
     """
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self.tasks)
 
     @property
@@ -50,7 +50,7 @@ class Cluster:
         return self.number == 0
 
     def name(self, number: int) -> str:
-        """A worker as messages call it."""
+        """The name of a worker in messages."""
         return f"worker {number} at {self.addresses[number]}"
 
     def __str__(self) -> str:
@@ -58,14 +58,14 @@ class Cluster:
 
 
 def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluster | None:
-    """The cluster that TF_CONFIG describes, or None where there is none, or but one worker, or this is an evaluator.
+    """Return the cluster of TF_CONFIG. None if there is none, if it has one worker, or if this is an evaluator.
 
     Args:
         environ: the environment, with TF_CONFIG.
-        known_as: what messages call TF_CONFIG, where it was made of something else.
+        known_as: the name of TF_CONFIG in messages, if it was made from something else.
 
     Raises:
-        ValueError: TF_CONFIG is not understood. The message says what was expected, what was received, what to do.
+        ValueError: TF_CONFIG is not understood. The message gives the expected and the received value, and what to do.
     """
     text = environ.get("TF_CONFIG", "").strip()
     if not text:
@@ -86,7 +86,7 @@ def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluste
 
 
 def configs(addresses: Sequence[str]) -> list[str]:
-    """A TF_CONFIG for each of the workers that listen at these addresses."""
+    """Return a TF_CONFIG for each of the workers that listen at these addresses."""
     cluster = {"worker": list(addresses)}
     return [
         json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(len(addresses))
@@ -94,7 +94,7 @@ def configs(addresses: Sequence[str]) -> list[str]:
 
 
 def jobs_of(cluster: Cluster) -> dict[str, list[str]]:
-    """Addresses by job, as TensorFlow takes them: the inverse of what `described()` does."""
+    """Return the addresses by job, as TensorFlow expects them: the inverse of `described()`."""
     jobs: dict[str, Any] = {}
     for task, address in zip(cluster.tasks, cluster.addresses, strict=True):
         jobs.setdefault(task.split("/")[1].removeprefix("job:"), []).append(address)
@@ -106,7 +106,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
         seconds = float(environ.get(name) or default)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds <= MOST_SECONDS:  # nor is it NaN
+    if not 0 < seconds <= MOST_SECONDS:  # and it is not NaN
         raise ValueError(
             f"Expected {name} to be a number of seconds above 0, and {MOST_SECONDS:g} at most. "
             f"Received: {environ[name]!r}. Leave it out for {default:g} seconds."

@@ -1,4 +1,4 @@
-"""Schedulers: which task this is, and which others there are, as SLURM or MPI say it in variables."""
+"""Read from the variables of SLURM or MPI which task this process is, and which others there are."""
 
 import functools
 import re
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from multigpu.cluster.addresses import addresses_of
 from multigpu.cluster.config import configs
 
-PORTS, TASKS = range(15_000, 31_000), 16  # of workers that a scheduler has started, and how many of one job on a host
+PORTS, TASKS = range(15_000, 31_000), 16  # first port of workers, and number of ports of a job on a host
 SLURM = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")
-MPI = (  # rank, number of tasks, and how many of them are on this host, as Open MPI and MPICH name them
+MPI = (  # rank, number of tasks, and number of tasks on this host, as Open MPI and MPICH name them
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
 )
@@ -24,25 +24,26 @@ SIZES = {
 
 
 def config_of_tasks(environ: Mapping[str, str]) -> str | None:
-    """The TF_CONFIG of this task, where a scheduler has started it and says where the others are, or else None.
+    """Return the TF_CONFIG of this task if a scheduler has started it and names the others. Otherwise None.
 
     Raises:
-        ValueError: SLURM has not put the tasks where its variables let them be found, or variables do not agree.
+        ValueError: the tasks cannot be located from SLURM's variables, or the variables contradict each other.
     """
     of_mpi = next((names for names in MPI if all(name in environ for name in names)), None)
     if of_mpi:  # also within a step of SLURM, which is that of mpirun's helpers
         rank, size, here = (_number(environ, name) for name in of_mpi)
         return _config_of_one_host(rank, size, environ) if size == here > rank else None
-    if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is alone in its step
+    if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is its step's only task
         return _config_of_slurm(environ)
     return None
 
 
 def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None) -> str:
-    """The TF_CONFIG of this process, from a list of hosts and a rank, or else from what a scheduler says.
+    """Return the TF_CONFIG of this process, from a list of hosts and a rank, or from a scheduler's variables.
 
     Raises:
-        ValueError: neither says which worker this is, or which others there are, or what they say is not understood.
+        ValueError: neither of them tells which worker this is and which others there are, or their values are not
+            understood.
     """
     if not hosts and (config := config_of_tasks(environ)):
         return config
@@ -58,7 +59,7 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
 
 
 def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str:
-    """For mpirun, which tells no task the names of other hosts."""
+    """Return the TF_CONFIG of a task that mpirun started. mpirun does not pass the names of other hosts."""
     first = _first_port(environ)
     return configs([f"127.0.0.1:{first + number}" for number in range(size)])[rank]
 
@@ -68,7 +69,7 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
         addresses, rank = _addresses_in_step(environ), _number(environ, "SLURM_PROCID")
         if not rank < len(addresses):
             raise ValueError(f"there is no task {rank}")
-    except (ValueError, RuntimeError) as error:  # the resolver raises both
+    except (ValueError, RuntimeError) as error:  # the resolver raises both errors
         received = ", ".join(f"{name}={environ[name]}" for name in SLURM)
         raise ValueError(
             f"Expected variables of a SLURM step that agree. Received: {received}: {error}. Start the "
@@ -88,23 +89,23 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
 
 
 def _addresses_in_step(environ: Mapping[str, str]) -> list[str]:
-    """Where the tasks listen, node after node, as TensorFlow reads it in `os.environ`."""
-    import tensorflow as tf  # only here: the workers import it anyway, the launcher of one machine need not
+    """Return the addresses of the tasks, node after node, as TensorFlow reads them in `os.environ`."""
+    import tensorflow as tf  # imported here, because the launcher of one machine does not need it
 
     tasks = _number(environ, "SLURM_STEP_NUM_TASKS")
-    # as many "GPUs" as tasks, and hands off: which GPUs a task has is SLURM's to say
+    # as many "GPUs" as tasks, and no change of visible devices: SLURM assigns the GPUs
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
         port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
     )
-    # TensorFlow sorts by letters, which puts n10 before n9
+    # TensorFlow sorts alphabetically, which puts n10 before n9
     return sorted(resolver.cluster_spec().as_dict()["worker"], key=_by_numbers)
 
 
 def _first_port(environ: Mapping[str, str]) -> int:
-    """Of a host: what `srun --resv-ports` has reserved, or else another one for each job, as jobs share hosts."""
+    """Return the first port on a host: reserved by `srun --resv-ports`, or a different one for each job."""
     if reserved := re.match(r"\d+", environ.get("SLURM_STEP_RESV_PORTS", "")):
         return int(reserved[0])
-    # neighbours among jobs and steps run at the same time, and never get the same
+    # jobs and steps with neighbouring numbers run at the same time, and never get the same port
     step = 37 * _number(environ, "SLURM_JOB_ID") + _number(environ, "SLURM_STEP_ID")
     job = step + zlib.crc32(environ.get("PMIX_NAMESPACE", "").encode())
     return PORTS[job % (len(PORTS) // TASKS) * TASKS]
@@ -131,10 +132,10 @@ def _by_numbers(address: str) -> list[tuple[int, str]]:
 
 
 def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
-    """Refuses to join where a scheduler has started several tasks, and no variable says where the others are.
+    """Raise a ValueError if a scheduler has started several tasks and no variable names the others.
 
     Raises:
-        ValueError: the message says how to start the tasks instead.
+        ValueError: the message explains how to start the tasks instead.
     """
     if name := _counted_in(environ):
         raise ValueError(
@@ -145,9 +146,9 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
 
 
 def say_that_tasks_train_apart(environ: Mapping[str, str]) -> None:
-    """One line on stderr, once, where a scheduler has started several tasks and TF_CONFIG does not say what is wanted.
+    """Print one line on stderr, once, if a scheduler has started several tasks without TF_CONFIG.
 
-    It may well be wanted: tasks may be trainings of their own, as in a sweep.
+    This may be intended: tasks may be separate trainings, as in a sweep.
     """
     name = _counted_in(environ)
     if name and "TF_CONFIG" not in environ:
@@ -166,7 +167,7 @@ def _say_once(line: str) -> None:
 
 
 def _can_join(environ: Mapping[str, str]) -> bool:
-    """Return whether `join_cluster()` finds the other tasks, or says why it does not."""
+    """Return whether `join_cluster()` finds the other tasks, or raises an error that explains why not."""
     try:
         return config_of_tasks(environ) is not None
     except ValueError:
@@ -174,5 +175,5 @@ def _can_join(environ: Mapping[str, str]) -> bool:
 
 
 def _counted_in(environ: Mapping[str, str]) -> str:
-    """The variable in which a scheduler says how many tasks it has started, where there are several."""
+    """Return the variable in which a scheduler has put the number of tasks, if there are several."""
     return next((name for name in SIZES if re.fullmatch("0*([2-9]|[1-9][0-9]{1,8})", environ.get(name, ""))), "")

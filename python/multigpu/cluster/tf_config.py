@@ -1,4 +1,4 @@
-"""TF_CONFIG: which workers it names and which of them this process is, or what is wrong with it."""
+"""Parse TF_CONFIG: the workers that it names, which of them this process is, and what is wrong with it."""
 
 import json
 import re
@@ -8,14 +8,14 @@ from typing import Any
 from multigpu.cluster.addresses import EXPECTED, is_address, repeated
 
 JOBS = ("chief", "worker", "evaluator")
-MAY_BE_ALONE = {"cluster", "environment", "job", "task"}  # what a cloud tells a process that is alone
+MAY_BE_ALONE = {"cluster", "environment", "job", "task"}  # the value that a cloud sets for a process that is alone
 
 
 def members_of(text: str) -> tuple[list[tuple[str, int, str]], int | None]:
-    """All workers, as job, task and address, the chief first; and which of them this is, None for another process.
+    """Return all workers as (job, task, address), the chief first, and the number of this one. None for other jobs.
 
     Raises:
-        ValueError: it is not understood; the message is the end of a sentence.
+        ValueError: TF_CONFIG is not understood. The message is the end of a sentence.
     """
     try:
         return _members(_parsed(text))
@@ -64,7 +64,7 @@ def _check_job(job: str, addresses: Any) -> None:
 
 def _index(task: Mapping[str, Any]) -> int:
     index = task.get("index")
-    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):  # TensorFlow takes it, too
+    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):  # TensorFlow accepts it, too
         return int(index)
     if isinstance(index, bool) or not isinstance(index, int):
         received = _shown(index) if "index" in task else "missing"
@@ -79,10 +79,10 @@ def _table(value: Any, which: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON has it, cut where it is long."""
+    """Return a value as JSON, shortened if it is long."""
     return cut(json.dumps(value), 60)
 
 
 def cut(text: str, longest: int) -> str:
-    """A text of that length at most."""
+    """Return a text, shortened to a length if it is longer."""
     return text if len(text) <= longest else f"{text[:longest]}…"

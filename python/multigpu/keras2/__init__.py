@@ -1,1 +1,1 @@
-"""Names, arguments and habits of Keras 2, for scripts of its time: nothing of it happens before it is asked for."""
+"""Names, arguments and behaviour of Keras 2, for old scripts. Only `restore_old_names()` changes anything."""

@@ -1,4 +1,4 @@
-"""Functions of `keras.backend` that `tf.keras.backend` has not, or not for the variables of Keras 3."""
+"""Functions of `keras.backend` that `tf.keras.backend` lacks, or has only for other variables than Keras 3's."""
 
 import functools
 import importlib
@@ -15,7 +15,7 @@ from multigpu.model.devices import available_gpus
 
 
 def restore() -> None:
-    """Adds them."""
+    """Add these functions to `keras.backend`."""
     functions = [set_value, get_value, batch_set_value, batch_get_value, count_params, function, set_session]
     functions += [_get_available_gpus, image_dim_ordering, set_image_dim_ordering]
     for each in functions:
@@ -29,39 +29,39 @@ def restore() -> None:
 
 
 def set_value(x: Any, value: Any) -> None:
-    """Assigns a value to a variable."""
+    """Assign a value to a variable."""
     x.assign(value)
 
 
 def get_value(x: Any) -> Any:
-    """The value of a variable, as an array."""
+    """Return the value of a variable as an array."""
     return np.asarray(x)[()]
 
 
 def batch_set_value(tuples: Sequence[tuple[Any, Any]]) -> None:
-    """Assigns values to variables."""
+    """Assign values to variables."""
     for x, value in tuples:
         set_value(x, value)
 
 
 def batch_get_value(tensors: Sequence[Any]) -> list[Any]:
-    """The values of variables."""
+    """Return the values of variables as arrays."""
     return [get_value(x) for x in tensors]
 
 
 def count_params(x: Any) -> int:
-    """How many numbers a variable has."""
+    """Return the number of elements of a variable."""
     return math.prod(x.shape)
 
 
 def function(inputs: Sequence[Any], outputs: Sequence[Any], updates: Any = None) -> Callable:
-    """A function from arrays to arrays, made of symbolic tensors of a model."""
+    """Return a function from arrays to arrays, made from symbolic tensors of a model."""
     model = keras.Model(list(inputs), list(outputs))
     return lambda values: [np.asarray(output) for output in keras.tree.flatten(model(list(values), training=False))]
 
 
 def _get_available_gpus() -> list[str]:
-    """Return the devices that `gpus` counts, named as GPUs: scripts look for these names, simulated or not."""
+    """Return the devices that `gpus` counts, named as GPUs even if simulated: scripts look for these names."""
     return [f"/device:GPU:{number}" for number in range(len(available_gpus()))]
 
 
@@ -70,22 +70,22 @@ def _get_available_devices() -> list[str]:
 
 
 def _normalize_device_name(name: str) -> str:
-    """`"/device:GPU:1"` → `"/gpu:1"`."""
+    """Return a device name in the form of Keras 2: `"/device:GPU:1"` → `"/gpu:1"`."""
     return "/" + ":".join(name.lower().strip("/").split(":")[-2:])
 
 
 def image_dim_ordering() -> str:
-    """How images lie in memory, in the words of Keras 1."""
+    """Return the layout of images in memory, in the words of Keras 1."""
     return "tf" if keras.config.image_data_format() == "channels_last" else "th"
 
 
 def set_image_dim_ordering(order: str) -> None:
-    """Sets how images lie in memory, in the words of Keras 1."""
+    """Set the layout of images in memory, in the words of Keras 1."""
     keras.config.set_image_data_format("channels_last" if order == "tf" else "channels_first")
 
 
 def keras_test(test: Callable) -> Callable:
-    """A test that leaves no names of layers behind, however it ends."""
+    """Return a test that clears the names of layers at its end, whether it passes or fails."""
 
     @functools.wraps(test)
     def tidy(*args: Any, **kwargs: Any) -> Any:

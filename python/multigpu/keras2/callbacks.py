@@ -1,4 +1,4 @@
-"""Arguments of Keras 2 that a constructor no longer takes, and assignments that it allowed."""
+"""Arguments of Keras 2 that constructors of callbacks no longer accept, and assignments that it allowed."""
 
 import inspect
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import keras
 
 from multigpu.keras2.modules import put_name
 
-FILE_ENDINGS = {True: ".weights.h5", False: ".h5"}  # by `save_weights_only`; Keras 3 insists on one of them
+FILE_ENDINGS = {True: ".weights.h5", False: ".h5"}  # by `save_weights_only`; Keras 3 requires one of them
 
 
 def restore() -> None:
-    """Gives callbacks the arguments of Keras 2 back."""
+    """Give callbacks back the arguments of Keras 2."""
     for callback in (ModelCheckpoint, EarlyStopping, ReduceLROnPlateau, LearningRateScheduler, TensorBoard):
         put_name("callbacks", callback.__name__, callback)
     stock = keras.callbacks.Callback.model
@@ -20,7 +20,7 @@ def restore() -> None:
 
 
 def _direction(monitor: str, mode: str) -> str:
-    """Return the meaning of "auto" in Keras 2: more is better for an accuracy, less for all other metrics."""
+    """Return the meaning of "auto" in Keras 2: higher is better for an accuracy, lower for all other metrics."""
     if mode in ("min", "max"):
         return mode
     return "max" if "acc" in monitor or monitor.startswith("fmeasure") else "min"
@@ -32,7 +32,7 @@ def _add_old_name(logs: dict[str, Any] | None) -> None:
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Keras' own, which saves to any name, every `period` epochs."""
+    """Keras' own callback, which also saves under any file name, and every `period` epochs."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         self._epochs_since_last_save = 0
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves, if the period is over."""
+        """Save, if the period is over."""
         self._epochs_since_last_save += 1
         if self._epochs_since_last_save >= self.period:
             self._epochs_since_last_save = 0
@@ -63,7 +63,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
-    """Keras' own, which knows by the name of a metric whether more is better."""
+    """Keras' own callback, which also derives from a metric's name whether higher is better."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
 
 
 class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
-    """Keras' own, with `epsilon` for `min_delta`."""
+    """Keras' own callback, which also accepts `epsilon` for `min_delta`."""
 
     def __init__(
         self,
@@ -97,25 +97,25 @@ class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
         super().__init__(monitor, factor, patience, verbose, _direction(monitor, mode), delta, *args, **kwargs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Lowers the rate where it is time to."""
+        """Lower the rate where it is time to."""
         super().on_epoch_end(epoch, logs)
         _add_old_name(logs)
 
 
 class LearningRateScheduler(keras.callbacks.LearningRateScheduler):
-    """Keras' own, which notes the rate as `lr` too, and takes schedules that return any number."""
+    """Keras' own callback, which also logs the rate as `lr`, and accepts schedules that return any number."""
 
     def __init__(self, schedule: Callable[..., Any], verbose: int = 0) -> None:
         super().__init__(_Schedule(schedule), verbose)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes the rate."""
+        """Note the rate."""
         super().on_epoch_end(epoch, logs)
         _add_old_name(logs)
 
 
 class _Schedule:
-    """A schedule of the epoch, and in later versions of the rate too, that gives a float."""
+    """A schedule that receives the epoch, and in later versions the rate, and returns a float."""
 
     def __init__(self, schedule: Callable[..., Any]) -> None:
         self._schedule = schedule
@@ -130,7 +130,7 @@ class _Schedule:
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' own, without what it no longer draws."""
+    """Keras' own callback, which ignores the arguments for plots that no longer exist."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         for name in ("batch_size", "write_grads", "embeddings_layer_names", "embeddings_data"):

@@ -1,4 +1,4 @@
-"""Arguments of Keras 1 and 2 where models and layers are made, and where models are compiled."""
+"""Arguments of Keras 1 and 2 for models, layers and `compile()`."""
 
 import functools
 import inspect
@@ -8,9 +8,9 @@ from typing import Any
 import keras
 
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
-LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 sees the mode by itself; no targets there
+LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 detects the mode, and needs no targets
 COMPILE = ("optimizer", "loss", "metrics", "loss_weights", *LEFT[:1], "weighted_metrics", *LEFT[1:])  # in this order
-KERAS_1 = {  # arguments of layers → what they are since Keras 2
+KERAS_1 = {  # arguments of layers → their names since Keras 2
     **{"output_dim": "units", "nb_filter": "filters", "nb_row": "kernel_size", "nb_col": "kernel_size"},
     **{"filter_length": "kernel_size", "border_mode": "padding", "subsample": "strides", "bias": "use_bias"},
     **{"dim_ordering": "data_format", "init": "kernel_initializer", "inner_init": "recurrent_initializer"},
@@ -21,16 +21,16 @@ KERAS_1 = {  # arguments of layers → what they are since Keras 2
 
 
 def restore() -> None:
-    """Lets `Model` and `compile()` take old arguments, and layers say what became of theirs."""
+    """Make `Model` and `compile()` accept old arguments. Layers raise an error that names the new argument."""
     x = keras.Input((1,))
     keras.Model.__new__ = staticmethod(_renamed(keras.Model.__new__))
     functional = type(keras.Model(x, x))
     functional.__init__ = _renamed(functional.__init__)
     keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
     trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
-    trainer.compile = _without(trainer.compile)  # where Keras looks when it asks whether a class has its own
+    trainer.compile = _without(trainer.compile)  # Keras looks here to see whether a class has its own version
     keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
-    keras.Variable.__hash__ = lambda self: id(self)  # sets of weights, to count each once
+    keras.Variable.__hash__ = lambda self: id(self)  # sets of weights count each weight once
 
 
 def _renamed(constructor: Callable) -> Callable:
@@ -71,7 +71,7 @@ def _without(compile_model: Callable) -> Callable:
 
 
 def _metrics_names(stock: Callable) -> Callable:
-    """Names of what `evaluate()` returns, in its order."""
+    """Return the names of the values that `evaluate()` returns, in order."""
 
     def names(self: keras.Model) -> list[str]:
         known = self.compiled and all(getattr(metric, "built", True) for metric in self.metrics)

@@ -14,10 +14,10 @@ VERBS = (
 
 @functools.wraps(multigpu.model.replicate.multi_gpu_model)
 def multi_gpu_model(*args: Any, **kwargs: Any) -> ParallelModel:
-    """The parallel model, with verbs of its own in its `__dict__`.
+    """Return the parallel model, with methods of its own in its `__dict__`.
 
-    `class ModelMGPU(Model)` with `self.__dict__.update(parallel.__dict__)` was in many scripts. With the verbs in
-    there, what it does is done by the parallel model; without them Keras would train the copy as a model of its own.
+    Many scripts contain `class ModelMGPU(Model)` with `self.__dict__.update(parallel.__dict__)`. Methods in the
+    `__dict__` make such a copy call the parallel model. Without them, Keras would train the copy as a separate model.
     """
     parallel = multigpu.model.replicate.multi_gpu_model(*args, **kwargs)
     parallel.__dict__.update({verb: getattr(parallel, verb) for verb in VERBS})

@@ -1,4 +1,4 @@
-"""Files as Keras 2 had them: HDF5 under any name, and weights that are loaded by name."""
+"""Files as in Keras 2: HDF5 under any name, and weights that are loaded by name."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_wei
 
 
 def restore() -> None:
-    """Lets models save to and load from HDF5 files of any name."""
+    """Make models save to and load from HDF5 files of any name."""
     for model in (keras.Model, ParallelModel):
         for verb, as_before in VERBS.items():
             setattr(model, verb, as_before(getattr(model, verb)))
@@ -80,7 +80,7 @@ def _is_named(filepath: Any, ending: str) -> bool:
 
 
 def _is_hdf5(filepath: Any) -> bool:
-    """Whether it is the path of an HDF5 file, or of one that is not there, which is said best by who reads those."""
+    """Return whether a path is an HDF5 file. True for a missing file: the HDF5 reader has the clearer error."""
     if not isinstance(filepath, str | os.PathLike) or str(filepath).endswith(".keras") or os.path.isdir(filepath):
         return False
     path = os.path.expanduser(filepath)

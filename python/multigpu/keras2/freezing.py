@@ -13,16 +13,16 @@ SETTLED = "_trainable_when_compiled"
 
 
 def restore() -> None:
-    """Lets layers that are frozen later be trained by a model that was compiled before."""
+    """Make a compiled model go on training layers that are frozen after `compile()`."""
     trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
-    trainer.compile = _settling(trainer.compile)  # where Keras looks when it asks whether a class has its own
+    trainer.compile = _settling(trainer.compile)  # Keras looks here to see whether a class has its own version
     for model in (keras.Model, ParallelModel):
         for verb in ("fit", "train_on_batch"):
             setattr(model, verb, _settled(getattr(model, verb)))
 
 
 class Flags:
-    """Which layers of a model are trained. An object of its own: lists in a model are saved with it."""
+    """The `trainable` flags of a model's layers. An object of its own, because lists in a model are saved with it."""
 
     def __init__(self, model: keras.Model) -> None:
         self._flags = [(layer, layer.trainable) for layer in [model, *sublayers(model)]]
@@ -32,7 +32,7 @@ class Flags:
         return any(layer.trainable != trainable for layer, trainable in self._flags)
 
     def set(self) -> None:
-        """Puts them back, outer layers first: setting them sets those inside."""
+        """Restore the flags, outer layers first, because setting an outer layer also sets the layers inside."""
         for layer, trainable in self._flags:
             layer.trainable = trainable
 

@@ -10,7 +10,7 @@ KINDS = ("binary", "categorical", "top_k_categorical")  # of accuracy, which wer
 
 
 def restore() -> None:
-    """Lets all callbacks but the progress bar see both names."""
+    """Make all callbacks except the progress bar see both names."""
     of_all, of_bar = keras.callbacks.CallbackList.on_epoch_end, keras.callbacks.ProgbarLogger.on_epoch_end
 
     def on_epoch_end(self: Any, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -24,17 +24,17 @@ def restore() -> None:
 
 
 def with_old_names(logs: dict[str, Any]) -> dict[str, Any]:
-    """Logs with `acc` for `accuracy` and the other way round, `mean_squared_error` for `mse`, and so on."""
+    """Return logs that also have the old names: `acc` for `accuracy`, `mean_squared_error` for `mse`, and so on."""
     return {_renamed(name, OLD | TODAY): value for name, value in logs.items()}
 
 
 def without_old_names(logs: dict[str, Any]) -> dict[str, Any]:
-    """Logs without what is there under today's name too."""
+    """Return logs without the names that are there a second time, under today's name."""
     return {name: value for name, value in logs.items() if _renamed(name, TODAY) not in logs.keys() - {name}}
 
 
 def _renamed(name: str, names: dict[str, str]) -> str:
-    """`"val_accuracy"` → `"val_acc"`; `"val_digit_acc"` → `"val_digit_accuracy"`; `"mse"` → `"mean_squared_error"`."""
+    """Return the other name of a metric: `"val_accuracy"` → `"val_acc"`, `"mse"` → `"mean_squared_error"`."""
     if name.removeprefix("val_").removesuffix("_accuracy").removeprefix("sparse_") in KINDS:
         return name
     for old, new in names.items():

@@ -1,4 +1,4 @@
-"""Old module names of Keras 2, and where their contents are now."""
+"""Old module names of Keras 2, and the modules that have their contents now."""
 
 import importlib
 import sys
@@ -11,8 +11,8 @@ from multigpu.keras2.removed_names import GONE, RemovedName
 
 ROOTS = ("keras", "keras._tf_keras.keras", "tensorflow.keras")  # trees of modules with the same classes
 OTHER_ROOTS = ("tensorflow.python.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")  # not of Keras 3
-DEAD = "tensorflow.python.keras"  # what TensorFlow has left of Keras 2, whose models nothing here can train
-TWIN = "keras._tf_keras.keras"  # has names that `keras` has dropped
+DEAD = "tensorflow.python.keras"  # the rest of Keras 2 in TensorFlow, whose models this package cannot train
+TWIN = "keras._tf_keras.keras"  # has names that `keras` has removed
 
 LAYERS = (
     *("core", "convolutional", "convolutional_recurrent", "pooling", "local", "recurrent", "cudnn_recurrent"),
@@ -67,11 +67,11 @@ ALIASES = {  # module → its old name → the name of the same thing today
 
 
 class Moved(ModuleType):
-    """A module of Keras 2 that has the names of modules of today."""
+    """A module of Keras 2 that contains the names of today's modules."""
 
     def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
         super().__init__(name, f"Names of {', '.join(source.__name__ for source in sources)}, under an old path.")
-        self.__path__: list[str] = []  # so that modules inside of it can be imported
+        self.__path__: list[str] = []  # makes its submodules importable
         self._sources = sources
 
     def __getattr__(self, name: str) -> Any:
@@ -88,12 +88,12 @@ class Moved(ModuleType):
 
 
 def is_restored() -> bool:
-    """Return whether old names are there already."""
+    """Return whether the old names exist already."""
     return "keras.utils.multi_gpu_utils" in sys.modules
 
 
 def restore() -> None:
-    """Makes old modules importable, and gives today's modules the names that they have lost."""
+    """Make old modules importable, and give today's modules back the names that they have lost."""
     for root in ROOTS:
         importlib.import_module(root)
         _add_names(root)
@@ -107,7 +107,7 @@ def restore() -> None:
 
 
 def _revive() -> None:
-    """Lets what TensorFlow has left of Keras 2 stand for Keras 3: two kinds of models in one script do not mix."""
+    """Replace TensorFlow's rest of Keras 2 by Keras 3: two kinds of models in one script do not mix."""
     for name in ("Input", "Model", "Sequential"):
         setattr(sys.modules[DEAD], name, getattr(sys.modules["tensorflow.keras"], name))
     for name, sources in DEAD_MODULES.items():
@@ -116,7 +116,7 @@ def _revive() -> None:
 
 
 def put_name(module: str, name: str, thing: Any) -> None:
-    """Gives a module of Keras, by its path below `keras`, a name in all trees."""
+    """Add a name to a module of Keras, given by its path below `keras`, in all trees of modules."""
     for root in ROOTS:
         setattr(importlib.import_module(f"{root}.{module}"), name, thing)
 
@@ -152,7 +152,7 @@ def _module(path: str) -> ModuleType:
 
 
 def _put(path: str, module: ModuleType) -> None:
-    """Makes a module importable under a path."""
+    """Make a module importable under a path."""
     sys.modules[path] = module
     parent, name = path.rsplit(".", 1)
     setattr(importlib.import_module(parent), name, module)

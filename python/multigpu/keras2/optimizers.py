@@ -1,4 +1,4 @@
-"""Optimizers with the arguments of Keras 2: `lr`, `decay`, `epsilon=None`; and with the learning rates it had."""
+"""Optimizers with the arguments of Keras 2 (`lr`, `decay`, `epsilon=None`) and its default learning rates."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 BETAS = ("lr", "beta_1", "beta_2", "epsilon")
-ORDERS = {  # of optimizers: the learning rate where none is given, and the order of arguments
+ORDERS = {  # of optimizers: the default learning rate, and the order of arguments
     keras.optimizers.SGD: (0.01, ("lr", "momentum", "decay", "nesterov")),
     keras.optimizers.RMSprop: (0.001, ("lr", "rho", "epsilon", "decay")),
     keras.optimizers.Adagrad: (0.01, ("lr", "epsilon", "decay")),
@@ -19,7 +19,7 @@ ORDERS = {  # of optimizers: the learning rate where none is given, and the orde
 
 
 def restore() -> None:
-    """Lets optimizers take and show `lr`, and lower it by `decay`."""
+    """Make optimizers accept and show `lr`, and lower it by `decay`."""
     for optimizer, (rate, order) in ORDERS.items():
         optimizer.__init__ = _with_old_arguments(optimizer.__init__, rate, order)
     keras.optimizers.Optimizer.lr = property(
@@ -44,7 +44,7 @@ def _with_old_arguments(init: Callable, rate: float, order: Sequence[str]) -> Ca
 
 
 def _decayed(optimizer: keras.Optimizer, update_step: Callable, decay: float) -> Callable:
-    """Updates with rate ÷ (1 + decay · steps), as in Keras 2, where callbacks may set the rate all the same."""
+    """Return an optimizer's update with rate ÷ (1 + decay · steps), as in Keras 2. Callbacks may still set the rate."""
 
     def update(gradient: Any, variable: Any, learning_rate: Any) -> None:
         steps = keras.ops.cast(optimizer.iterations, learning_rate.dtype)

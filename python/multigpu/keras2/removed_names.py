@@ -1,4 +1,4 @@
-"""Names of Keras 2 that have no successor of the same meaning: they can be imported, and say so when they are used."""
+"""Names of Keras 2 without a successor of the same meaning. They can be imported, and raise an error when used."""
 
 from typing import Any, NoReturn
 
@@ -23,14 +23,14 @@ GONE = {  # path below `keras` → what to use instead
 
 
 class RemovedName:
-    """A name that stands for something that is no more."""
+    """A placeholder for something that Keras 3 does not have."""
 
     def __init__(self, path: str, instead: str) -> None:
         self._path = path
         self._instead = instead
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses."""
+        """Raise an error that names the replacement."""
         raise NotImplementedError(
             f"Expected a name that Keras 3 has. Received: `{self._path}`, which ended with Keras 2. "
             f"Use {self._instead}."

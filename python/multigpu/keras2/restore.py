@@ -28,15 +28,15 @@ def restore_old_names() -> None:
     `tensorflow.keras.utils` and `tensorflow.python.keras.utils` are `multigpu.multi_gpu_model`. So are the modules
     where Keras 2 had its layers, `fit_generator()` and related functions, `lr` and `decay` of optimizers, `acc` in the
     history, files of any name in HDF5, and the names of TensorFlow 1 that such scripts use;
-    `docs/migrate-from-keras2.md` lists them. What has no successor of the same meaning raises an error that names the
-    modern way.
+    `docs/migrate-from-keras2.md` lists them. Names without a successor of the same meaning raise an error that names
+    the replacement.
 
-    Call it once, before the script's imports of Keras, or run a script as it is with `python -m multigpu run
-    script.py`. Importing `multigpu` changes nothing. It changes Keras for the whole process and cannot be undone;
-    calling it again does nothing.
+    Call it once, before the script imports Keras, or run an unchanged script with `python -m multigpu run script.py`.
+    Importing `multigpu` alone changes nothing. This function changes Keras for the whole process. You cannot undo it,
+    and a second call does nothing.
 
     Raises:
-        ValueError: Keras runs on another backend than TensorFlow.
+        ValueError: the backend of Keras is not TensorFlow.
 
     Example:
         >>> import multigpu

@@ -11,7 +11,7 @@ GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resourc
 
 
 class Session:
-    """Keeps the settings of a session. It runs nothing: Keras 3 computes at once."""
+    """A session that keeps its settings and runs nothing, because Keras 3 computes at once."""
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         self.config = config
@@ -21,21 +21,21 @@ class Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Ends nothing."""
+        """Do nothing: there is no session to end."""
 
     def as_default(self) -> "Session":
-        """The session."""
+        """Return the session."""
         return self
 
     def close(self) -> None:
-        """Closes nothing."""
+        """Do nothing: there is no session to close."""
 
     def list_devices(self) -> list[Any]:
-        """The devices of this machine."""
+        """Return the devices of this machine."""
         return _tensorflow().config.list_logical_devices()
 
     def run(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses: there is no graph to run."""
+        """Raise an error: there is no graph to run."""
         raise NotImplementedError(
             "Expected code that computes at once. Received: `Session.run()`, which ran graphs of TensorFlow 1. "
             "Leave out initializers of variables, and call models, layers and functions with tensors instead."
@@ -43,9 +43,9 @@ class Session:
 
 
 def restore() -> None:
-    """Adds to `tensorflow` what is in `tensorflow.compat.v1`."""
+    """Add the contents of `tensorflow.compat.v1` to `tensorflow`."""
     tf = _tensorflow()
-    importlib.import_module("tensorflow.compat.v1")  # before its first import TensorFlow shows another module there
+    importlib.import_module("tensorflow.compat.v1")  # before its first import, TensorFlow has a different module there
     for name in [name for name in dir(tf.compat.v1) if not name.startswith("_") and not hasattr(tf, name)]:
         setattr(tf, name, getattr(tf.compat.v1, name))
     for module in (tf, tf.compat.v1):
@@ -57,7 +57,7 @@ def restore() -> None:
 
 
 def set_session(session: Any) -> None:
-    """Applies the settings of a session to this process: which GPUs are seen, and whether their memory grows."""
+    """Apply the settings of a session to this process: which GPUs are visible, and whether their memory grows."""
     from multigpu.engines.tensorflow.private_api.runtime import settings_of
 
     tf = _tensorflow()
@@ -80,5 +80,5 @@ def _does_nothing(name: str) -> Callable:
 
 
 def _tensorflow() -> Any:
-    """TensorFlow, imported when old names are asked for: another engine does without."""
+    """Import TensorFlow when old names are asked for. Other engines do not need it."""
     return importlib.import_module("tensorflow")

@@ -1,4 +1,4 @@
-"""`fit_generator()` and related functions, and other verbs of models that ended with Keras 2."""
+"""`fit_generator()` and related functions, and other methods of models that ended with Keras 2."""
 
 import functools
 import math
@@ -13,11 +13,11 @@ from multigpu.model.parallel_model import ParallelModel
 
 FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")
 COUNTS = ("steps_per_epoch", "validation_steps", "steps", "epochs", "initial_epoch", "batch_size")
-QUEUE = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")  # how batches were fetched
+QUEUE = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")  # arguments for the fetching of batches
 
 
 def restore() -> None:
-    """Gives models their old verbs, and today's verbs their old arguments."""
+    """Give models back their old methods, and today's methods their old arguments."""
     for model in (keras.Model, ParallelModel):
         for verb, steps in {"fit": "steps_per_epoch", "evaluate": "steps", "predict": "steps"}.items():
             setattr(model, verb, _with_old_arguments(getattr(model, verb), steps))
@@ -29,23 +29,23 @@ def restore() -> None:
 
 
 def fit_generator(self: keras.Model, generator: Any, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-    """`fit()` on batches that a generator gives."""
+    """Call `fit()` on the batches of a generator."""
     names = (*FIT, *QUEUE[:3], "shuffle", "initial_epoch")
     return self.fit(generator, **dict(zip(names, args, strict=False)), **kwargs)
 
 
 def evaluate_generator(self: keras.Model, generator: Any, steps: int | None = None, *args: Any, **kwargs: Any) -> Any:
-    """`evaluate()` on batches that a generator gives."""
+    """Call `evaluate()` on the batches of a generator."""
     return self.evaluate(generator, steps=steps, verbose=kwargs.pop("verbose", 0), **kwargs)
 
 
 def predict_generator(self: keras.Model, generator: Any, steps: int | None = None, *args: Any, **kwargs: Any) -> Any:
-    """`predict()` on batches that a generator gives."""
+    """Call `predict()` on the batches of a generator."""
     return self.predict(generator, steps=steps, verbose=kwargs.pop("verbose", 0), **kwargs)
 
 
 def predict_classes(self: keras.Model, x: Any, batch_size: int | None = None, verbose: int = 0) -> np.ndarray:
-    """The class of each row: the largest output, or whether the only one is above one half."""
+    """Return the class of each row: the largest output, or whether a single output is above one half."""
     predicted = self.predict(x, batch_size, verbose)
     return predicted.argmax(axis=-1) if predicted.shape[-1] > 1 else (predicted > 0.5).astype("int32")
 
@@ -57,7 +57,7 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
             kwargs["epochs"] = kwargs.pop("nb_epoch")
         for name in COUNTS:
             if isinstance(kwargs.get(name), float):
-                kwargs[name] = math.ceil(kwargs[name])  # `len(x) / batch_size` was as good as a whole number
+                kwargs[name] = math.ceil(kwargs[name])  # `len(x) / batch_size` was accepted, too
         workers = kwargs.pop("workers", None)
         for name in QUEUE:
             kwargs.pop(name, None)
@@ -77,7 +77,7 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
 
 
 def _show_validation_data(callbacks: Any, data: Any) -> None:
-    """Gives callbacks the arrays that Keras 2 gave them: inputs, targets and weights in one list."""
+    """Give callbacks the validation arrays as in Keras 2: inputs, targets and weights in one list."""
     if isinstance(data, tuple | list):
         arrays = [np.asarray(array) for array in keras.tree.flatten(tuple(data))]
         for callback in keras.tree.flatten(callbacks or []):

@@ -1,1 +1,1 @@
-"""`multi_gpu_model()`, the parallel model that it returns, and what it refuses."""
+"""`multi_gpu_model()`, the parallel model that it returns, and checks of the template."""

@@ -1,4 +1,4 @@
-"""BatchNormalization of a whole model: statistics of each slice, or of the global batch."""
+"""Set the statistics of a model's BatchNormalization layers: of each slice, or of the global batch."""
 
 from typing import TypeVar
 
@@ -13,24 +13,24 @@ Model = TypeVar("Model", bound=keras.Model)
 def synchronize_batch_norm(model: Model, synchronized: bool = True) -> Model:
     """Make all BatchNormalization layers of a model use the statistics of the global batch, as on one device.
 
-    Without it, each replica normalizes its slice by the mean and variance of the slice's own rows: faster, but other
-    numbers than on one device, and noisy ones where slices are small. The layers get `synchronized=True`, at any depth,
-    also in models of `keras.applications`, which have no argument for it. Weights stay what they are. It can be called
-    at any time, and the next `fit()` goes by it.
+    Without it, each replica normalizes its slice by the mean and variance of the slice's own rows. This is faster, but
+    the numbers differ from those of one device, and they are noisy if slices are small. The function sets
+    `synchronized=True` on layers at any depth, also in models of `keras.applications`, which have no argument for it.
+    Weights do not change. You can call it at any time, and it applies from the next `fit()` on.
 
-    A synchronized layer waits twice in each step for all replicas, forward and backward. Such a template is not
-    compiled by XLA, and does not train with `run_eagerly=True`. Its files say `synchronized=True`, which Keras takes
-    on TensorFlow alone.
+    A synchronized layer waits for all replicas twice in each step: forward and backward. XLA does not compile such a
+    template, and it does not train with `run_eagerly=True`. Its files contain `synchronized=True`, which Keras accepts
+    only on TensorFlow.
 
     Args:
         model: a template or a parallel model.
-        synchronized: False turns it back.
+        synchronized: False goes back to the statistics of each slice.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: `model` is no model of Keras, or `synchronized` is neither True nor False.
+        ValueError: `model` is not a Keras model, or `synchronized` is neither True nor False.
 
     Example:
         >>> import keras, multigpu

@@ -1,4 +1,4 @@
-"""The way home: all weights back on one device, when the parallel work is done."""
+"""Move all weights back to one device when parallel work is done."""
 
 from typing import TypeVar
 
@@ -15,19 +15,19 @@ Model = TypeVar("Model", bound=keras.Model)
 def bring_home(model: Model, device: str | None = None) -> Model:
     """Move all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
 
-    `multi_gpu_model()` spreads a template's weights over the GPUs, which is what makes parallel training fast. The
-    template can be used alone all the same, but then fetches them from there in every step. After `bring_home()` it is
-    as fast as before. A parallel model of it works on, only slower, until `multi_gpu_model()` is called anew.
+    `multi_gpu_model()` spreads a template's weights over the GPUs, which makes parallel training fast. You can still
+    use the template alone, but it then fetches the weights from the GPUs in every step. After `bring_home()` it is as
+    fast as before. Its parallel models still work, but more slowly, until you call `multi_gpu_model()` again.
 
     Args:
         model: a template or a parallel model.
-        device: name of a device, such as `"CPU:0"`. None takes the first GPU, or the CPU where there is none.
+        device: name of a device, such as `"CPU:0"`. None means the first GPU, or the CPU if there is no GPU.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: the device is not there, or `model` is no model of Keras.
+        ValueError: the device does not exist, or `model` is not a Keras model.
 
     Example:
         >>> import keras, multigpu
@@ -42,7 +42,7 @@ def bring_home(model: Model, device: str | None = None) -> Model:
     move([(variable, wanted) for variable in _everything(model)])
     template = model.template if isinstance(model, ParallelModel) else model
     if template.compiled:
-        template.jit_compile = wants_jit(template)  # possible again, now that all is on one device
+        template.jit_compile = wants_jit(template)  # possible again, because all weights are on one device
     return model
 
 

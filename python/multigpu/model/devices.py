@@ -4,19 +4,19 @@ from multigpu.base.arguments import check_whole_number
 from multigpu.engines import simulate, visible_devices
 from multigpu.plan.device_names import MOST_DEVICES
 
-MOST_MEGABYTES = 1 << 40  # bytes have to fit into 64 bits
+MOST_MEGABYTES = 1 << 40  # the bytes must fit into 64 bits
 
 
 def available_gpus() -> list[str]:
     """Return the names of the devices that `multi_gpu_model(gpus=...)` counts, in the order of their ids.
 
     These are the logical GPUs that TensorFlow sees, after `CUDA_VISIBLE_DEVICES`. On a machine without a GPU they are
-    the logical CPU devices made by `simulate_gpus()`, and without that there are none. Asking does not start
-    TensorFlow's devices, so `simulate_gpus()` can still be called. `python -m multigpu devices` reports details.
+    the logical CPU devices that `simulate_gpus()` has made; without that call the list is empty. This function does not
+    start TensorFlow's devices, so you can still call `simulate_gpus()`. `python -m multigpu devices` reports details.
 
     Returns:
-        A list of names such as `["GPU:0", "GPU:1"]`, empty when there is no GPU. Element `i` is the device that the
-        id `i` means in `gpus=[...]`.
+        A list of names such as `["GPU:0", "GPU:1"]`, empty if there is no GPU. Element `i` is the device with the id
+        `i` in `gpus=[...]`.
 
     Example:
         >>> import multigpu
@@ -30,13 +30,13 @@ def available_gpus() -> list[str]:
 def simulate_gpus(n: int, memory_limit: int = 2048) -> None:
     """Split this machine's one GPU, or its CPU if there is no GPU, into `n` logical devices, which `gpus=n` then uses.
 
-    On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The code that
-    runs is the same as on GPUs; the speed is not. Call it once, before anything else uses TensorFlow. On a machine with
-    `n` GPUs or more it does nothing.
+    On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The same code runs
+    as on GPUs, but not at their speed. Call it once, before anything else uses TensorFlow. On a machine with `n` GPUs
+    or more it does nothing.
 
     Args:
         n: number of devices, from 1 to 1,024.
-        memory_limit: memory of each device in MB, when a GPU is split. A CPU is not limited.
+        memory_limit: memory of each device in MB, if a GPU is split. The memory of CPU devices is not limited.
 
     Raises:
         ValueError: `n` or `memory_limit` is not a whole number of 1 or more, or this machine has several GPUs, but

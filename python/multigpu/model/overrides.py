@@ -9,7 +9,7 @@ from multigpu.private_api.class_code import VERBS, defined_by_class, is_stock, o
 
 
 def with_own_code(kind: type, template: keras.Model) -> type:
-    """A class of parallel models that answer with the template's own code, wherever its class has any."""
+    """Return a class of parallel models that use the template's own code for every method that it defines."""
     asks_the_template = {name for each in kind.__mro__ if not is_stock(each) for name in vars(each)} - set(VERBS)
     names = [name for name in overridden(type(template)) if name not in asks_the_template]
     if not names:
@@ -23,13 +23,13 @@ def _answered(kind: type, name: str) -> "Own":
 
 
 class Own:
-    """A method that the template answers with its own code, which `redirected` runs."""
+    """A method of the parallel model that runs the template's own code, with `redirected`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
-        """The method of the redirected template; of the class alone, that beneath."""
+        """Return the method of the redirected template, or for the class itself, the method of the base class."""
         if parallel is None or "template" not in parallel.__dict__:
             found = (vars(each).get(self._name, self) for each in kind.__mro__)
             return next(each for each in found if not isinstance(each, Own)).__get__(parallel, kind)
@@ -37,22 +37,22 @@ class Own:
 
 
 class OwnProperty(Own):
-    """A property that the template answers with its own code; it is set there, too."""
+    """A property that the template's own code computes, and that is set on the template."""
 
     def __set__(self, parallel: keras.Model, value: Any) -> None:
-        """Sets it on the template."""
+        """Set the property on the template."""
         if "template" in parallel.__dict__:
             setattr(parallel.__dict__["_redirected"], self._name, value)
 
 
 class Shared:
-    """An attribute of the template that Keras' loop reads on the parallel model."""
+    """An attribute of the template that Keras' loop reads from the parallel model."""
 
     def __set_name__(self, kind: type, name: str) -> None:
         self._name = name
 
     def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
-        """The template's."""
+        """Return the template's value."""
         if parallel is None:
             return self
         if "template" not in parallel.__dict__:
@@ -60,6 +60,6 @@ class Shared:
         return getattr(parallel.__dict__["template"], self._name)
 
     def __set__(self, parallel: keras.Model, value: Any) -> None:
-        """Sets the template's. What Keras sets before there is one, the template has."""
+        """Set the template's. What Keras sets before there is one, the template has."""
         if "template" in parallel.__dict__:
             setattr(parallel.__dict__["template"], self._name, value)

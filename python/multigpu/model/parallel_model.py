@@ -1,4 +1,4 @@
-"""The parallel model: called, trained and asked like the template, and spread over devices."""
+"""The parallel model: used like the template, and spread over devices."""
 
 import functools
 import inspect
@@ -20,35 +20,35 @@ from multigpu.saving.template_facade import TemplateFacade, is_part
 
 
 class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
-    """A Keras model whose every call is spread over several devices. Made by `multi_gpu_model()`.
+    """A Keras model that spreads each call over several devices. `multi_gpu_model()` makes it.
 
-    It owns nothing: weights, layers and optimizer are the template's, so there is nothing to synchronise. What is
-    asked of it and not answered here is answered by the template.
+    It owns nothing: weights, layers and optimizer belong to the template, so nothing has to be synchronised. Attributes
+    that it does not define are the template's.
 
     Attributes:
         template: the model that owns the weights.
-        plan: the devices at work.
+        plan: the devices that it runs on.
     """
 
     optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
     compiled = Shared()
 
     def __init__(self, template: keras.Model, plan: Plan):
-        # Keras reads the signature of `call` to pass on `training` and masks: it has to be the template's.
+        # Keras reads the signature of `call` to pass on `training` and masks, so it must be the template's.
         call = functools.partial(type(self).call, self)
         call.__signature__ = inspect.signature(template.call)  # type: ignore[attr-defined]
         object.__setattr__(self, "call", call)
         super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
-        for name in ("build", "quantize"):  # as Keras has them for the parallel model alone
+        for name in ("build", "quantize"):  # Keras' own values for the parallel model
             del self.__dict__[name]
         self.plan = plan
-        self.__dict__["_redirected"] = redirected_template(self, template)  # set so, Keras does not track it
+        self.__dict__["_redirected"] = redirected_template(self, template)  # Keras does not track it here
         self.template = template
         if isinstance(template, keras.Sequential):
             show_input(self, template)
         self.built = True
         self._begin()
-        self._compilation: object = None  # of the template, that this one is compiled like
+        self._compilation: object = None  # the template's compilation that this model follows
         self._follow_compilation()
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         return getattr(self._redirected, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute of the template, unless it is one of Keras or of this class."""
+        """Set an attribute of the template, unless it belongs to Keras or to this class."""
         known = name.startswith("_") or name in self.__dict__ or hasattr(type(self), name)
         if known or "template" not in self.__dict__:
             super().__setattr__(name, value)
@@ -66,50 +66,50 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
             setattr(self.template, name, value)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and types of the outputs: the template's."""
+        """Return the shapes and types of the template's outputs."""
         return self.template.compute_output_spec(*args, **kwargs)
 
     def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes of the outputs: the template's."""
+        """Return the shapes of the template's outputs."""
         return self.template.compute_output_shape(*args, **kwargs)
 
     from_config, rematerialized_call = Own("from_config"), Own("rematerialized_call")
 
     def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
-        """The mask of the outputs: the template's."""
+        """Return the mask of the template's outputs."""
         return self.template.compute_mask(*args, **kwargs)
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Builds the template, which it is already."""
+        """Build the template, which is built already."""
         return self.template.build(*args, **kwargs)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Quantizes the template, for which all functions have to be traced anew."""
+        """Quantize the template. All functions have to be traced again."""
         self.template.quantize(*args, **kwargs)
         self.train_function = self.test_function = self.predict_function = None
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Configure training, for the template too: both share one optimizer.
+        """Configure training, also for the template: both share one optimizer.
 
-        Takes the arguments of the template's own `compile()`.
+        It accepts the arguments of the template's own `compile()`.
         """
         self._check_scope()
         self.template.compile(*args, **kwargs)
         self._follow_compilation()
 
     def _follow_compilation(self) -> None:
-        """Compiles this model as the template was compiled last: by itself, or by any parallel model of it."""
+        """Compile this model as the template was compiled last: by itself, or by any of its parallel models."""
         if not self.template.compiled or compilation(self.template) is self._compilation:
-            return  # a class may write its own `compile()` and keep Keras' out of it
+            return  # a class may define its own `compile()` that does not call Keras'
         self._compilation = compilation(self.template)
         arguments = compile_arguments(self.template)
         self._compile_as({**arguments, "optimizer": self.template.optimizer, "auto_scale_loss": False})
 
     def _own_step(self, step: str) -> Callable[[Any], Any]:
-        """The template's own step, or else Keras', in which what it calls on itself comes to this model."""
+        """Return the template's own step or Keras' step. Its calls of the template's methods go to this model."""
         return own_step(self._redirected, step)
 
-    # what a step consists of is the template's, its own or Keras'
+    # the parts of a step are the template's: its own or Keras'
     compute_loss = Own("compute_loss")
     compute_metrics = Own("compute_metrics")
     stateless_compute_loss = Own("stateless_compute_loss")
@@ -117,20 +117,20 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
 
     @property
     def _beneath(self) -> type:
-        """The class that has what runs beneath the template's own verbs."""
+        """The class whose methods run when the template's own methods call `super()`."""
         return type(self)
 
     def overview(self, batch_size: int | None = None) -> Overview:
         """Return a table of what each device stores, receives and sends in a training step.
 
         Args:
-            batch_size: rows of a batch, to see how many each replica gets.
+            batch_size: rows of a batch, to show how many each replica gets.
 
         Returns:
             A tuple with one `DeviceRow` per device, sizes in bytes, which prints as a table.
 
         Raises:
-            ValueError: `batch_size` is no whole number of 1 or more.
+            ValueError: `batch_size` is not a whole number of 1 or more.
         """
         if batch_size is not None:
             check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32")

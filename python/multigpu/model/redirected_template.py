@@ -1,14 +1,14 @@
-"""The template as its own code sees it while it works in parallel: what it calls on itself runs on all devices.
+"""The template as its own code sees it while it runs in parallel: calls on itself run on all devices.
 
-A class may write its own `fit()`, `train_step()` or `generate()`. Such code is called with an object that shares all of
-the template's attributes and has a class of its own, between whose methods and Keras' the parallel model stands:
+A class may define its own `fit()`, `train_step()` or `generate()`. Such code is called with an object that shares all
+of the template's attributes. The object's class looks up methods in this order:
 
     first     a call of the model, a step, `compile()`                   → the parallel model
     own       what the template's class defines, as many classes as it has
     last      `super().fit()` and the other verbs in which own code ends   → the parallel model
     Keras     all else, on the template's attributes
 
-So the template itself is never changed, and can be used alone meanwhile.
+So the template itself is never changed, and you can use it alone at the same time.
 """
 
 import functools
@@ -21,12 +21,12 @@ import keras
 from multigpu.private_api.class_code import STEPS, VERBS
 from multigpu.private_api.hooks import AddsNoMask
 
-SLOT = "_parallel_model_of_multigpu"  # beside the attributes, which are the template's
+SLOT = "_parallel_model_of_multigpu"  # in addition to the template's attributes
 OF_THE_LOOP = ("train_function", "test_function", "predict_function", "stop_training")  # one for each model that trains
 
 
 def redirected_template(parallel: keras.Model, template: keras.Model) -> keras.Model:
-    """The template, with what its own code calls on itself redirected to the parallel model."""
+    """Return the template with its own code's calls on itself redirected to the parallel model."""
     redirected: keras.Model = object.__new__(_redirected_class(type(template)))
     object.__setattr__(redirected, "__dict__", template.__dict__)
     object.__setattr__(redirected, SLOT, parallel)
@@ -34,12 +34,12 @@ def redirected_template(parallel: keras.Model, template: keras.Model) -> keras.M
 
 
 def own_step(redirected: keras.Model, step: str) -> Any:
-    """The template's own step, or Keras' step on the template."""
+    """Return the template's own step, or Keras' step on the template."""
     return getattr(super(_First, redirected), step)
 
 
 def parallel_of(model: keras.Layer) -> keras.Layer:
-    """The parallel model to which a model redirects what is called on it; any other model itself."""
+    """Return the parallel model to which a redirected template sends its calls, or any other model itself."""
     return _parallel(model) if issubclass(type(model), _First) else model
 
 
@@ -66,7 +66,7 @@ def _redirected_to_parallel(name: str) -> Any:
 
 
 def _redirected_beneath(name: str) -> Any:
-    """Return a method that calls the parallel model's version of a verb, beneath the template's own."""
+    """Return a method that calls the parallel model's version of a verb, for `super()` in the template's code."""
 
     @functools.wraps(getattr(keras.Model, name))
     def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
@@ -89,22 +89,22 @@ class _First(AddsNoMask):
     __slots__ = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Another model, as of `type(self)(...)` in the class's code: one of the class itself."""
+        """Return a new model of the template's class, for `type(self)(...)` in the class's code."""
         return cls.__bases__[1](*args, **kwargs)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Tells the template's class nothing of it."""
+        """Do nothing: the template's class must not notice this subclass."""
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """The template's class: files, and whoever asks for it, know no other."""
+        """The template's class, which files and all other code see."""
         return type(self).__bases__[1]
 
-    __call__ = keras.Layer.__call__  # the template's own, if it has one, is called in the replicas
+    __call__ = keras.Layer.__call__  # the replicas call the template's own `call`, if it has one
 
     @property
     def call(self) -> Any:
-        """The data-parallel call."""
+        """Run the data-parallel call."""
         return _parallel(self)._call_for_template
 
 
@@ -119,7 +119,7 @@ class _Last(keras.Model):
     """Methods of a redirected template that replace those of Keras."""
 
     def rematerialized_call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """The call itself: in a `keras.RematScope`, each replica computes again what it is to."""
+        """Return the call itself. In a `keras.RematScope`, each replica recomputes its own activations."""
         return call
 
 

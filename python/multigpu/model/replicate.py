@@ -16,40 +16,40 @@ def multi_gpu_model(
 ) -> ParallelModel:
     """Replicate a model over several GPUs. Use the result like the model: it gives the same numbers.
 
-    Every batch is split into one slice per GPU, sizes differing by at most one row. Each GPU runs the template on its
-    slice, forward and backward, and the outputs are merged into one batch, on which loss and metrics are taken once.
-    So losses, metrics, gradients, updated weights and predictions are those of one device with the same batch, for
-    batches of any size, to float tolerance; Dropout and noise are the very same. One layer is an exception:
-    BatchNormalization takes its statistics per slice unless `synchronize_batch_norm()` was called.
+    Every batch is split into one slice per GPU. The sizes of slices differ by at most one row. Each GPU runs the
+    template on its slice, forward and backward. The outputs are merged into one batch, on which loss and metrics are
+    computed once. So losses, metrics, gradients, updated weights and predictions equal those of one device with the
+    same batch, for batches of any size, to float tolerance. Dropout and noise are identical. One layer is an exception:
+    BatchNormalization uses the statistics of each slice unless you call `synchronize_batch_norm()`.
 
-    The template owns the weights, before, during and after. There is nothing to copy back: save, inspect or train the
-    template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer object.
+    The template owns the weights before, during and after training. You do not copy anything back: save, inspect or
+    train the template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer
+    object.
 
     Args:
         model: the template: a built Keras 3 model on the TensorFlow backend (Sequential, functional, subclassed or
             nested), compiled or not. Its inputs have shape `(batch, ...)` with an open batch axis, and so do its
             outputs.
-        gpus: the GPUs to use. A whole number of 2 or more takes the first ones; a list of 2 or more takes these, given
-            as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`);
-            None takes all there are; 0 and an empty list are refused. For a template whose parts are placed by
-            `on_device()`, a list of groups, one for each replica, with a device for each part
-            (`[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]`); slices of a group that is listed several times follow each
-            other through its devices; see `docs/model-parallel.md`. Where TF_CONFIG names several workers, or
-            `join_cluster()` has found them, these are the devices of this one, and one is enough; all train together,
-            see `docs/multi-worker.md`.
-        cpu_merge: whether outputs are merged, and loss and metrics taken, on the CPU rather than on the first GPU.
+        gpus: the GPUs to use. A whole number of 2 or more takes the first ones. A list of 2 or more takes these, given
+            as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`); None
+            takes all that exist. 0 and an empty list raise an error. If `on_device()` places parts of the template,
+            pass a list of groups, one for each replica, with a device for each part (`[["GPU:0", "GPU:1"], ["GPU:2",
+            "GPU:3"]]`). A group that is listed several times processes several slices, one behind the other (see
+            `docs/model-parallel.md`). If TF_CONFIG names several workers, or `join_cluster()` has found them, `gpus`
+            are the devices of this worker, and one is enough. All workers train together (see `docs/multi-worker.md`).
+        cpu_merge: whether outputs are merged, and loss and metrics computed, on the CPU rather than on the first GPU.
         cpu_relocation: whether the template's weights are moved to CPU memory, in place and with their values.
 
     Returns:
-        A `keras.Model`. Its `template` is the given model; its `plan` tells which devices are at work.
+        A `keras.Model`. Its `template` is the given model. Its `plan` lists the devices that it runs on.
 
     Raises:
-        TooFewGPUsError: fewer than two devices, or more than there are; a ValueError, for a script that also runs where
-            there is one GPU: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
-        ValueError: devices named twice or not understood, groups that do not suit the template's parts, the scope of a
-            `tf.distribute` strategy, or a model that cannot be split: not of Keras 3, unbuilt, parallel already,
-            stateful, or without an open batch axis; or TF_CONFIG is not understood, or read too late, or workers
-            differ. The message says what was expected, what was received, and what to do.
+        TooFewGPUsError: `gpus` means fewer than two devices, or more than exist. It is a ValueError. A script that also
+            runs with one GPU can catch it: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
+        ValueError: devices are named twice or not understood; groups do not match the template's parts; the call is in
+            the scope of a `tf.distribute` strategy; the model cannot be split, because it is not of Keras 3, unbuilt,
+            parallel already, stateful, or without an open batch axis; TF_CONFIG is not understood, or is read too late;
+            or workers differ. The message gives what was expected, what was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy
@@ -60,8 +60,8 @@ def multi_gpu_model(
         >>> history = parallel.fit(numpy.ones((7, 4)), numpy.ones((7, 1)), verbose=0)
         >>> model.save("model.keras")  # the template's plain file
 
-    The method is synchronous data parallelism as `keras.utils.multi_gpu_model` had it, see A. Krizhevsky, "One weird
-    trick for parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
+    The method is synchronous data parallelism, as in `keras.utils.multi_gpu_model`: A. Krizhevsky, "One weird trick for
+    parallelizing convolutional neural networks" (2014), https://arxiv.org/abs/1404.5997.
     """
     cluster = joined_cluster()
     visible = visible_devices(one_is_enough=cluster is not None)

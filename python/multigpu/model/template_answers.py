@@ -1,4 +1,4 @@
-"""Properties of a parallel model that its template answers."""
+"""Properties of a parallel model that are its template's."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from multigpu.private_api.callers import is_input_of_layer
 
 
 class TemplateAnswers:
-    """Answers about layers, inputs, outputs and types."""
+    """Properties for layers, inputs, outputs and types."""
 
     template: keras.Model
     plan: Plan
@@ -35,12 +35,12 @@ class TemplateAnswers:
 
     @property
     def input(self) -> Any:
-        """The template's symbolic input; of a model without one, that of its first use in another model."""
+        """The template's symbolic input. If the template has none, the input of its first use in another model."""
         return self.template.input if _is_functional(self.template) else super().input  # type: ignore[misc]  # of keras.Model
 
     @property
     def output(self) -> Any:
-        """The template's symbolic output; of a model without one, that of its first use in another model."""
+        """The template's symbolic output. If the template has none, the output of its first use in another model."""
         return self.template.output if _is_functional(self.template) else super().output  # type: ignore[misc]  # of keras.Model
 
     @property
@@ -50,7 +50,7 @@ class TemplateAnswers:
 
     @property
     def output_names(self) -> list[str]:
-        """Names of the template's outputs, in order: those of the layers that make them."""
+        """Names of the template's outputs, in order: the names of the layers that make them."""
         return self._output_names()
 
     @property
@@ -59,13 +59,13 @@ class TemplateAnswers:
         return self.template.dtype_policy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
-        """A parallel model on the same devices, of a copy of the template."""
+        """Return a parallel model on the same devices, of a copy of the template."""
         template = copy.deepcopy(self.template, memo)
         place_weights(template, self.plan)
         return type(self)(template, self.plan)  # type: ignore[call-arg]  # of `ParallelModel`
 
     def __copy__(self) -> keras.Model:
-        """The same: Keras copies a model with its weights, too."""
+        """Return a deep copy: Keras copies a model with its weights, too."""
         return copy.deepcopy(self)
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class TemplateAnswers:
 
     @property
     def __array__(self) -> NoReturn:
-        """Refuses a layer that is called on the model, as R's pipes do. All others find no array."""
+        """Raise an error if a layer is called on the model, as with R's pipes. Other callers get no array."""
         if is_input_of_layer():
             raise ValueError(
                 "Expected a tensor. Received: a parallel model. Add layers to its template, and call "
@@ -82,7 +82,7 @@ class TemplateAnswers:
         raise AttributeError("__array__")
 
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
-        """Prints the template's summary, one line on the devices, and one on BatchNormalizations of slices."""
+        """Print the template's summary, a line on devices, and a line on BatchNormalization that uses slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
         (print_fn or print)(f" Parallel: {self.plan}")
         if layers := self._statistics_of_slices():
@@ -93,5 +93,5 @@ class TemplateAnswers:
 
 
 def _is_functional(model: keras.Model) -> bool:
-    """Return whether Keras made a functional model of it; there is no public class to ask for."""
+    """Return whether Keras made a functional model of the template. There is no public class to check."""
     return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)

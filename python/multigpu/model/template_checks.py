@@ -11,15 +11,15 @@ from multigpu.private_api.layers import sublayers
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:
-    """Refuses, by name, what cannot be replicated.
+    """Raise a ValueError if a model cannot be replicated. The message names the reason.
 
     Args:
-        model: to be the template.
+        model: the template to check.
         groups: whether each replica has several devices, so that the template may have parts.
 
     Raises:
-        ValueError: `model` is not a Keras 3 model, or parallel already, unbuilt, stateful, or has inputs of
-            a fixed batch size or outputs without a batch axis.
+        ValueError: `model` is not a Keras 3 model; it is parallel already, unbuilt or stateful; or it has inputs of a
+            fixed batch size or outputs without a batch axis.
     """
     check_model("model", model)
     _check_not_parallel(model)
@@ -40,7 +40,7 @@ def _check_not_parallel(model: keras.Model) -> None:
 
 
 def _check_verbs(model: keras.Model) -> None:
-    """Refuses verbs that were assigned to the model itself: they are bound to it, and would run on one device."""
+    """Raise a ValueError if methods were assigned to the model itself: they would run on one device."""
     for name in assigned_verbs(model):
         raise ValueError(
             f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
@@ -49,7 +49,7 @@ def _check_verbs(model: keras.Model) -> None:
 
 
 def _check_called(model: keras.Model) -> None:
-    """Refuses a class that has no call which could be spread, such as one whose `train_step` calls parts of it."""
+    """Raise a ValueError if a class has no call that can be spread, such as one whose `train_step` calls only parts."""
     if getattr(model.call, "__func__", None) is keras.Model.call:
         raise ValueError(
             "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "

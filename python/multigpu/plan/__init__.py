@@ -1,1 +1,1 @@
-"""The user's arguments, parsed once: devices by name, groups, flags."""
+"""Parse the user's arguments once: devices by name, groups, flags."""

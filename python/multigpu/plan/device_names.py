@@ -1,9 +1,9 @@
-"""Names of devices, as people and TensorFlow write them, and the short ones that this package uses."""
+"""Convert device names between the forms of people, of TensorFlow, and of this package."""
 
 import functools
 import re
 
-MOST_DEVICES = 1024  # more than any machine has: a larger number is a slip, and a list of so many would take for ever
+MOST_DEVICES = 1024  # more than any machine has: a larger number is a typing error, and its list would take too long
 HERE = "/job:localhost/replica:0/task:0"  # a process that trains alone
 NAME = re.compile(
     r"(?P<task>(/job:\w+)?(/replica:\d+)?(/task:\d+)?)"
@@ -11,16 +11,16 @@ NAME = re.compile(
 )
 
 
-@functools.lru_cache(4096)  # a step that is traced asks for the device of each op
+@functools.lru_cache(4096)  # tracing a step looks up the device of each op
 def short_name(device: str, here: str = HERE) -> str:
-    """`"/job:localhost/replica:0/task:0/device:GPU:1"` → `"GPU:1"`; `"/gpu:1"` → `"GPU:1"`; `"GPU"` → `"GPU:0"`.
+    """Return the short name of a device: `"/job:localhost/…/device:GPU:1"` → `"GPU:1"`, `"GPU"` → `"GPU:0"`.
 
     Args:
         device: the name.
-        here: the task that this process is, as TensorFlow names it.
+        here: this process's task, as TensorFlow names it.
 
     Raises:
-        ValueError: the name means no one device of this process.
+        ValueError: the name does not mean exactly one device of this process.
     """
     name = str(device)
     found = NAME.fullmatch(name if name.startswith("/") else f"/{name}")
@@ -32,16 +32,16 @@ def short_name(device: str, here: str = HERE) -> str:
 
 
 def _is_part(task: str, whole: str) -> bool:
-    """Return whether what is said of a task, which may be nothing, is so of the whole name."""
+    """Return whether the task in a name, which may be absent, agrees with the full name."""
     return set(task.split("/")) <= set(whole.split("/"))
 
 
 def stand_in(name: str, gpus: list[str]) -> str:
-    """The simulated device that answers to the name of a GPU, or the name itself.
+    """Return the simulated device that has the name of a GPU, or the name itself.
 
     Args:
         name: short name of a device.
-        gpus: the devices that `gpus` counts; one CPU alone stands in for nothing.
+        gpus: the devices that `gpus` counts. A single CPU does not simulate a GPU.
     """
     kind, number = name.split(":")
     simulated = f"CPU:{number}"

@@ -1,28 +1,28 @@
-"""Estimates for each device, and for each layer."""
+"""Estimates per device and per layer."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class DeviceEstimate:
-    """Bytes that one device stores, receives and sends.
+    """The bytes that one device stores, receives and sends.
 
     Attributes:
         device: name of the device.
-        slices: how many slices of a batch go through it.
-        rows: rows of a batch that run there.
-        parameters: how many numbers of weights and state it owns.
-        weights: bytes of them.
-        optimizer: what the optimizer keeps beside them.
-        copies: copies of the other devices' weights, which the replica needs while a step lasts.
-        gradients: of all weights, as the replica gives them, and the sum of those of its own.
-        activations: what is needed at most at once beside that, of all slices that go through the device; None where
-            it cannot be traced.
-        inputs: rows of the next batch, which several GPUs get ahead of time.
-        per_slice: of these, what grows with each slice of the batch that goes through the device.
-        total: all of that together, without what is None.
-        received: bytes that arrive in a step: weights, gradients, rows, and what other parts give.
-        sent: bytes that leave in a step: weights, gradients, outputs, and what other parts take.
+        slices: how many slices of a batch it processes.
+        rows: rows of a batch that it processes.
+        parameters: how many numbers it owns as weights and state.
+        weights: the bytes of these numbers.
+        optimizer: bytes of the optimizer's variables for them.
+        copies: copies of the other devices' weights, which the replica needs during a step.
+        gradients: gradients of all weights from the replica, and the summed gradients of the device's own weights.
+        activations: the largest amount needed at the same time, for all slices that the device processes. None if it
+            cannot be traced.
+        inputs: rows of the next batch, which several GPUs receive ahead of time.
+        per_slice: the part of these bytes that grows with each slice that the device processes.
+        total: the sum of all of these, except those that are None.
+        received: bytes that arrive in a step: weights, gradients, rows, and outputs of other parts.
+        sent: bytes that leave in a step: weights, gradients, outputs, and inputs of other parts.
     """
 
     device: str
@@ -43,20 +43,20 @@ class DeviceEstimate:
 
 @dataclass(frozen=True)
 class LayerEstimate:
-    """One call of a layer: what it stores and computes, and what would travel if the model were cut behind it.
+    """One call of a layer: what it stores and computes, and what would be transferred if the model were cut after it.
 
-    What is computed outside of layers counts with the layer before it. Sizes are in bytes.
+    Ops outside of layers count as part of the layer before them. Sizes are in bytes.
 
     Attributes:
-        name: of the layer; of one in a nested model, after the name of that model and a slash.
-        weights: its weights and state, where they are used first: 0 in a second call.
+        name: the layer's name. In a nested model it follows the name of that model and a slash.
+        weights: its weights and state, counted in the first call: 0 in a second call.
         weights_share: the weights up to here, as a share of all.
         work: floating-point operations of one row, forward, as TensorFlow's profiler counts them: two for a
-            multiplication and an addition. None where nobody counts them, as in a branch or in a loop of one's own.
-        work_share: the work up to here, as a share of all; None where a layer's work is None.
-        output: what the layer gives for one row.
-        crossing: what this layer and those before it have made of one row, and those behind it need. That much travels
-            if the model is cut here, and as much comes back as gradients.
+            multiplication and an addition. None if the profiler does not count them, as in your own branches and loops.
+        work_share: the work up to here, as a share of all; None if a layer's work is None.
+        output: the layer's output for one row.
+        crossing: the outputs, for one row, of this layer and those before it that later layers need. That much is
+            transferred if the model is cut here, and as much comes back as gradients.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as a table."""
+"""A table of the GPUs of this machine."""
 
 import os
 from collections.abc import Callable
@@ -16,10 +16,10 @@ class GpuRow:
     Attributes:
         id: its number, as `gpus=[...]` takes it.
         name: its name, as `gpus=[...]` takes it, such as `"GPU:0"`.
-        physical: the hardware, such as `"GPU:0, NVIDIA A100"`; several devices may be parts of one.
-        memory_total: bytes that TensorFlow may use there, or None where it does not tell: of CPUs, and of GPUs before
-            TensorFlow has started its devices.
-        memory_free: those of them that are not in use by this process, or None.
+        physical: the hardware, such as `"GPU:0, NVIDIA A100"`. Several devices may be parts of one GPU.
+        memory_total: bytes that TensorFlow may use there. None if unknown: for CPUs, and for GPUs before TensorFlow has
+            started its devices.
+        memory_free: the bytes of these that this process does not use, or None.
     """
 
     id: int
@@ -30,10 +30,10 @@ class GpuRow:
 
 
 class GpuTable(Table[GpuRow]):
-    """One row per device, which prints as a table, or says why there is none.
+    """A table with one row per device. If there are no devices, its text gives the reason.
 
     Attributes:
-        why_none: tells it.
+        why_none: the reason why there are no devices.
     """
 
     why_none: Callable[[], str]
@@ -41,15 +41,15 @@ class GpuTable(Table[GpuRow]):
     head = ("id", "name", "physical device", "memory total", "memory free")
 
     def text(self, width: int | None = None) -> str:
-        """The table as text, or why it has no rows."""
+        """Return the table as text, or the reason why it has no rows."""
         return super().text(width) if self else f"No GPU: {self.why_none()}"
 
     def cells(self, row: GpuRow) -> list[str]:
-        """A row as words."""
+        """Return the cells of a row as text."""
         return [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
 
 
 def seen_devices() -> str:
-    """CUDA_VISIBLE_DEVICES, in words."""
+    """Return the value of CUDA_VISIBLE_DEVICES in words."""
     value = os.environ.get(SEEN)
     return f"{SEEN} is not set: all GPUs are seen" if value is None else f"{SEEN}={value!r}"

@@ -1,4 +1,4 @@
-"""Groups: the devices of each replica of a template that has parts, one device for each part."""
+"""Parse groups: the devices of each replica of a template that has parts, one device for each part."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ Group: TypeAlias = tuple[str, ...]
 Gpus: TypeAlias = int | Sequence[int | str] | Sequence[Sequence[int | str]] | None  # as in `multi_gpu_model`
 
 HOST = "CPU:0"
-MOST_GROUPS = 1024  # more slices than a pipeline gains from: a longer list is a slip
+MOST_GROUPS = 1024  # more slices than a pipeline gains from: a longer list is a typing error
 EXAMPLE = "`gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`"
 
 
@@ -20,16 +20,16 @@ def has_groups(gpus: object) -> bool:
 
 
 def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], list[str]]) -> tuple[Group, ...]:
-    """The groups that `gpus` names.
+    """Return the groups that `gpus` names.
 
     Args:
         gpus: as in `multi_gpu_model`.
-        parts: the devices of the template, in the order in which they were named; empty where it has no parts.
-        named: gives the names of the devices in one group.
+        parts: the devices of the template, in the order in which they were named. Empty if it has no parts.
+        named: a function that returns the names of the devices in one group.
 
     Raises:
-        ValueError: the template has no parts, entries are no groups, or too many; or groups have other lengths than the
-            template has devices, or share some of their devices.
+        ValueError: the template has no parts; an entry is not a group; there are too many groups; the length of a group
+            is not the number of the template's devices; or different groups share devices.
     """
     entries = list(itertools.islice(gpus, MOST_GROUPS + 1))  # type: ignore[call-overload]
     _check_entries(entries, gpus)
@@ -46,7 +46,7 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
 
 
 def parts_in_groups(parts: Sequence[str], groups: Sequence[Group]) -> tuple[str, ...]:
-    """The parts whose places a group takes: all, or where it names one device less, all but that on the host."""
+    """Return the parts that a group replaces: all, or if it names one device less, all but the part on the host."""
     return tuple(part for part in parts if not groups or len(groups[0]) == len(parts) or part != HOST)
 
 
@@ -76,7 +76,7 @@ def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) 
 
 
 def _check_apart(groups: Sequence[Group], gpus: object) -> None:
-    """Refuses groups that share some of their devices: a device holds one part."""
+    """Raise a ValueError if different groups share a device: a device holds one part."""
     for group in groups:
         if len(set(group)) < len(group):
             raise ValueError(
@@ -97,6 +97,6 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def is_list(value: object) -> bool:
-    """Return whether it is a list of entries. A device of TensorFlow, which is a tuple of texts, is one entry."""
+    """Return whether a value is a list of entries. A device of TensorFlow, which is a tuple of texts, is one entry."""
     one = isinstance(value, str | bytes | bytearray | memoryview) or hasattr(value, "device_type")
     return isinstance(value, Sequence) and not one

@@ -11,13 +11,13 @@ class DeviceRow:
 
     Attributes:
         device: name of the device.
-        replica: number of the replica that runs there, of several parts the first one's, or None.
-        rows: rows of a batch that run there, or None where no batch size was given.
+        replica: number of the replica that runs there (the first, if several run there), or None.
+        rows: rows of a batch that the device processes, or None if no batch size was given.
         weights: weights and state that the device owns.
-        slots: optimizer variables beside them; None before the optimizer is built.
-        received: weights, and gradients of its own weights, that arrive in a step.
-        sent: its own weights, and gradients of others, that leave in a step.
-        transfers: number of tensors in which that arrives and leaves.
+        slots: the optimizer's variables for them; None before the optimizer is built.
+        received: weights of other devices, and gradients of its own weights, that arrive in a step.
+        sent: its own weights, and gradients of other devices' weights, that leave in a step.
+        transfers: number of tensors that arrive and leave.
     """
 
     device: str
@@ -38,7 +38,7 @@ class Overview(Table[DeviceRow]):
     head = ("device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers")
 
     def cells(self, row: DeviceRow) -> list[str]:
-        """A row as words."""
+        """Return the cells of a row as text."""
         sizes = [row.weights, row.slots, row.received, row.sent]
         counts = ["-" if n is None else str(n) for n in (row.replica, row.rows)]
         return [row.device, *counts, *map(megabytes, sizes), str(row.transfers)]

@@ -10,8 +10,8 @@ from multigpu.cluster.config import Cluster
 from multigpu.plan.device_names import HERE, MOST_DEVICES, short_name, stand_in
 from multigpu.plan.groups import Group, has_groups, is_list, make_groups, parts_in_groups
 
-MOST_ROWS = 2**31 - 1  # of a batch: what its tensors hold has to be counted in 64 bits
-OWN_MEMORY = ("GPU",)  # types of devices to which rows have to be copied
+MOST_ROWS = 2**31 - 1  # of a batch: the size of its tensors must fit into 64 bits
+OWN_MEMORY = ("GPU",)  # types of devices that need copies of rows
 
 TOO_FEW = (
     "For multi-gpu usage to be effective, call `multi_gpu_model` with `{what} >= {least}`. Received: "
@@ -43,15 +43,15 @@ class TooFewGPUsError(ValueError):
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Where a parallel model works: one replica on each of `devices`, outputs and loss on `merge_device`.
+    """Where a parallel model runs: one replica on each of `devices`, outputs and loss on `merge_device`.
 
     Attributes:
-        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`; of groups, each device once.
-        merge_device: name of the device where outputs are merged and the loss is taken.
+        devices: names of the replicas' devices, such as `("GPU:0", "GPU:1")`. With groups, each device occurs once.
+        merge_device: name of the device where outputs are merged and the loss is computed.
         cpu_relocation: whether the CPU owns all weights.
-        cluster: the workers, of which this machine is one, or None where it trains alone.
-        groups: of a template with parts, the devices of each replica, one for each part; else empty.
-        parts: the devices of such a template, whose places those of each group take.
+        cluster: the workers, including this process, or None if it trains alone.
+        groups: the devices of each replica of a template with parts, one for each part. Empty for other templates.
+        parts: the devices that such a template names. The devices of each group replace them.
     """
 
     devices: tuple[str, ...]
@@ -72,17 +72,17 @@ class Plan:
         return tuple(group[0] for group in self.replicas)
 
     def slices_on(self, device: str) -> list[int]:
-        """Numbers of the replicas that run on a device, or have a part there."""
+        """Return the numbers of the replicas that run on a device, or have a part there."""
         return [number for number, group in enumerate(self.replicas) if device in group]
 
     def rows(self, batch_size: int) -> tuple[int, ...]:
-        """Rows of a batch that each replica gets: sizes differ by at most one."""
+        """Return how many rows of a batch each replica gets. The numbers differ by at most one."""
         share, rest = divmod(batch_size, len(self.replicas))
         return tuple(share + (replica < rest) for replica in range(len(self.replicas)))
 
     @property
     def sends_ahead(self) -> bool:
-        """Whether rows of the next batch are sent to the devices while a step lasts. Workers and groups do not."""
+        """Whether rows of the next batch are sent to the devices during a step. Workers and groups do not."""
         copied = any(device.startswith(OWN_MEMORY) for device in self.devices)
         return copied and len(self.devices) > 1 and self.cluster is None and not self.groups
 
@@ -107,15 +107,15 @@ def make_plan(
     imagined: bool = False,
     parts: Sequence[str] = (),
 ) -> Plan:
-    """The plan for `gpus`, as a pure function of the arguments and the visible devices.
+    """Return the plan for `gpus`, as a pure function of the arguments and the visible devices.
 
     Args:
         gpus: as in `multi_gpu_model`.
         cpu_merge: as in `multi_gpu_model`.
         cpu_relocation: as in `multi_gpu_model`.
         visible: the devices of this machine.
-        cluster: the workers, if several train together; one device each is then enough.
-        imagined: whether the devices need not be there, and one is enough.
+        cluster: the workers, if several train together. Then one device each is enough.
+        imagined: whether the devices may be missing on this machine. Then one device is enough.
         parts: the devices of a template with parts, in the order in which they were named.
     """
     check_flags(cpu_merge=cpu_merge, cpu_relocation=cpu_relocation)
@@ -139,9 +139,9 @@ def make_plan(
 
 
 def _named(gpus: object, found: list[str], here: str) -> list[str]:
-    """The names of the devices that a number or a list means."""
+    """Return the names of the devices that a number or a list means."""
     if is_list(gpus):
-        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # type: ignore[call-overload]  # its own length may be anything
+        entries = list(itertools.islice(gpus, MOST_DEVICES + 1))  # type: ignore[call-overload]  # any `len()`
         _check_few(len(entries), gpus)
         return [_device(entry, gpus, found, here) for entry in entries]
     number = _number(gpus, gpus)
@@ -150,7 +150,7 @@ def _named(gpus: object, found: list[str], here: str) -> list[str]:
 
 
 def _device(entry: object, gpus: object, found: list[str], here: str) -> str:
-    """The device that one entry of a list means: an id counts GPUs, real or simulated, from 0."""
+    """Return the device that one entry of a list means. An id counts GPUs, real or simulated, from 0."""
     name = getattr(entry, "name", None) if hasattr(entry, "device_type") else entry  # of a device of TensorFlow
     if not isinstance(name, str):
         return f"{_kind(found)}:{_number(entry, gpus)}"

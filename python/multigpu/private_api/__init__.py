@@ -1,4 +1,4 @@
-"""Every private attribute of Keras that needs no engine, each once, with its reason."""
+"""Every private attribute of Keras that works with all engines, each once, with its reason."""
 
 from multigpu.private_api.keras_names import KERAS
 

@@ -2,29 +2,29 @@
 
 import sys
 
-EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules in which functions are traced for a file
-SKLEARN = ("keras.src.wrappers.",)  # in which models are cloned before they are trained
-INPUTS = "keras.src.dtype_policies."  # where it converts inputs to tensors
+EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules that trace functions for a file
+SKLEARN = ("keras.src.wrappers.",)  # module that clones models before it trains them
+INPUTS = "keras.src.dtype_policies."  # module that converts inputs to tensors
 PICKLES = ("keras.src.saving.keras_saveable",)
 
 
 def is_exported() -> bool:
-    """Return whether this call is made by `keras.export.ExportArchive` or `tf.saved_model.save()`, while they trace."""
+    """Return whether `keras.export.ExportArchive` or `tf.saved_model.save()` makes this call while it traces."""
     return _is_called_by(EXPORTERS)
 
 
 def is_for_sklearn() -> bool:
-    """Whether it is made by one of Keras' wrappers for scikit-learn, such as `keras.wrappers.SKLearnClassifier`."""
+    """Return whether one of Keras' wrappers for scikit-learn, such as `SKLearnClassifier`, makes this call."""
     return _is_called_by(SKLEARN)
 
 
 def is_pickled() -> bool:
-    """Return whether it is made while a model, or one around it, is pickled, or copied by Python's `copy`."""
+    """Return whether this call happens while a model, or one that contains it, is pickled or copied by `copy`."""
     return _is_called_by(PICKLES)
 
 
 def is_input_of_layer() -> bool:
-    """Return whether the caller of the caller is Keras, with what a layer was called on."""
+    """Return whether Keras makes the call with a layer's input: it is the caller of the caller."""
     return sys._getframe(2).f_globals.get("__name__", "").startswith(INPUTS)
 
 

@@ -1,4 +1,4 @@
-"""Find what the class of a model defines itself, and what it inherits from Keras."""
+"""Find the attributes that the class of a model defines itself, and those that it inherits from Keras."""
 
 import inspect
 from typing import Any
@@ -10,25 +10,25 @@ from multigpu.private_api.layers import is_of_keras
 LOOPS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 FILES = ("save", "save_weights", "load_weights")
-VERBS = (*LOOPS, *MAKERS, *FILES)  # which run beneath the template's own as the parallel model has them
+VERBS = (*LOOPS, *MAKERS, *FILES)  # `super()` in the template's own code calls the parallel model's versions of these
 STEPS = ("train_step", "test_step", "predict_step")
-NEVER = ("__getattr__", "__del__")  # of what a class may add for Python itself
+NEVER = ("__getattr__", "__del__")  # methods that Python itself calls, which a class may add
 
 
 def is_stock(kind: type) -> bool:
-    """Whether a class is one that Keras makes models of: Sequential, Functional (without a public name), or a base."""
+    """Return whether a class is one that Keras itself makes models of: Sequential, Functional, or a base class."""
     functional = is_of_keras(kind) and kind.__name__ in ("Functional", "Function")
     return functional or kind in keras.Sequential.__mro__
 
 
 def defined_by_class(kind: type, name: str) -> Any:
-    """Return the attribute that a class, or a base class outside of Keras, defines under a name. None if Keras does."""
+    """Return an attribute that a class or its bases outside of Keras define. None if only Keras defines it."""
     owner = next((each for each in kind.__mro__ if name in vars(each)), object)
     return None if is_stock(owner) else vars(owner)[name]
 
 
 def overridden(kind: type) -> list[str]:
-    """Names of `keras.Model` that a model's class defines anew; and methods that it adds for Python itself."""
+    """Return the names of `keras.Model` that a model's class redefines, and of its own special methods."""
     names = sorted({name for each in kind.__mro__ if not is_stock(each) for name in vars(each)})
     return [name for name in names if defined_by_class(kind, name) is not None and _counts(kind, name)]
 
@@ -41,14 +41,14 @@ def _counts(kind: type, name: str) -> bool:
 
 
 def assigned_verbs(model: keras.Model) -> list[str]:
-    """Names of methods of `keras.Model` that were assigned to one model. `build` and `quantize` are so by Keras."""
+    """Return the names of methods that were assigned to one model. Keras itself assigns `build` and `quantize`."""
     by_keras = ("build", "quantize")
     named = [name for name in vars(model) if inspect.isroutine(getattr(keras.Model, name, None))]
     return [name for name in named if name not in (*by_keras, "call", "loss") and callable(vars(model)[name])]
 
 
 def parallel_parts(model: keras.Model) -> str:
-    """Return code to write for a model whose own code calls only parts of it, by their names."""
+    """Return code for a user whose model's own code calls only some parts of it, by their names."""
     names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
     lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names or ["part"])
     return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."

@@ -1,8 +1,8 @@
-"""Replace single calls in functional models, for which Keras has no public way.
+"""Replace single calls in functional models. Keras has no public way.
 
-A wrapper layer around what is called would do it, but would be a layer of the model: in `model.layers`, in its
-configuration and in its files, which have to know nothing of devices. So what is to run is noted on the node of the
-graph, and two methods of `keras.Function`, which run a graph and say what a node calls, ask for it.
+A wrapper layer would be part of the model: in `model.layers`, in its configuration and in its files, which must not
+depend on devices. So the replacement is stored on the node of the graph. Two methods of `keras.Function`, which run a
+graph and return what a node calls, look it up.
 """
 
 import contextvars
@@ -15,7 +15,7 @@ _with_values: contextvars.ContextVar[bool] = contextvars.ContextVar("with_values
 
 
 def run_in_place_of(operation: keras.Operation, placed: Callable[..., Any]) -> None:
-    """Has functional models run `placed` for the latest symbolic call of a layer or operation."""
+    """Make functional models run `placed` instead of the latest symbolic call of a layer or operation."""
     _ask_nodes()
     operation._inbound_nodes[-1].placed = placed
 
@@ -26,12 +26,12 @@ def run_instead(operation: keras.Operation) -> list[Any]:
 
 
 def is_symbolic(arguments: Any) -> bool:
-    """Return whether a call with these arguments only notes what is to be called."""
+    """Return whether a call with these arguments only records the call in a graph."""
     return any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(arguments))
 
 
 def _ask_nodes() -> None:
-    """Replaces the two methods, once, for the first call that is placed in this process."""
+    """Replace the two methods of `keras.Function`, once, when the first replacement is made in this process."""
     run, ask = keras.Function._run_through_graph, keras.Function._get_operation_for_node
     if hasattr(run, "of_keras"):
         return
@@ -46,5 +46,5 @@ def _ask_nodes() -> None:
     def placed_or_plain(self: keras.Function, node: Any) -> Any:
         return node.placed if _with_values.get() and hasattr(node, "placed") else ask(self, node)
 
-    run_with_values.of_keras = run  # type: ignore[attr-defined]  # a function takes attributes
+    run_with_values.of_keras = run  # type: ignore[attr-defined]  # functions accept attributes
     keras.Function._run_through_graph, keras.Function._get_operation_for_node = run_with_values, placed_or_plain

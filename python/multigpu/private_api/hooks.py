@@ -1,4 +1,4 @@
-"""Private methods of `keras.Model` that Keras calls on a model, answered in the place of the parallel model."""
+"""Private methods of `keras.Model` that Keras calls on the parallel model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import keras
 
 
 class AnswersAsTemplate:
-    """How Keras runs a model's graph, and what Keras takes a model for when it saves it: its template."""
+    """Methods with which Keras runs a model's graph, and describes a model that it saves: the template's."""
 
     template: keras.Model
 
@@ -19,16 +19,16 @@ class AnswersAsTemplate:
 
 
 class AddsNoMask:
-    """Merged outputs carry the masks of the template's. Keras, which would compute others, has no way to leave it."""
+    """Keep the masks of the template on merged outputs. Keras would compute others, and cannot be told not to."""
 
     def _set_mask_metadata(self, *_: Any) -> None:
         pass
 
 
 class AggregatesLogs:
-    """Logs pass through `aggregated()` before any callback sees them, the History of Keras included."""
+    """Pass logs through `aggregated()` before any callback, and Keras' History, receives them."""
 
-    aggregated: Callable[[Callable[[], Any]], Any]  # is given what computes the logs of this worker
+    aggregated: Callable[[Callable[[], Any]], Any]  # receives the function that computes the logs of this worker
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:
         of_keras: Callable[[Any], Any] = super()._get_metrics_result_or_logs  # type: ignore[misc]  # of keras.Model

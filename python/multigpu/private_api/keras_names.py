@@ -1,4 +1,4 @@
-"""The private names of Keras that are used, by this room or by an engine's."""
+"""The private names of Keras that this package uses: here and in the engines' rooms."""
 
 from multigpu.private_api.required import Required
 

@@ -1,7 +1,7 @@
-"""Names that this package needs from Keras, and an engine from its library, checked at the first import.
+"""Check at the first import that Keras, and an engine's library, have the names that this package needs.
 
-A version that lacks some of it would fail in the middle of a step, or of a save. Nothing here makes a variable or
-starts a device, so that `simulate_gpus()` may follow.
+A version without them would fail in the middle of a step, or of a save. The check makes no variable and starts no
+device, so `simulate_gpus()` can still be called.
 """
 
 import importlib
@@ -19,16 +19,16 @@ Names = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Required:
-    """Private names of one library.
+    """The private names that are needed from one library.
 
     Attributes:
-        library: as people write it.
-        package: as it is imported and installed.
-        lowest: version of it that was tested.
-        newest: version of it that was tested: the ends of `make test-versions`.
-        attributes: modules, classes and objects, and what they have.
-        names_in_code: classes and functions, and the names that their code has: of what they keep on an object, which
-            is not made to ask it.
+        library: its name, as people write it.
+        package: its name, as it is imported and installed.
+        lowest: the lowest version that was tested.
+        newest: the newest version that was tested. `make test-versions` tests both.
+        attributes: the needed attributes of modules, classes and objects.
+        names_in_code: the names that must occur in the code of classes and functions: for attributes of objects that
+            are not made for the check.
     """
 
     library: str
@@ -50,10 +50,10 @@ class Required:
         return lacking
 
     def check(self) -> None:
-        """Refuses versions that lack what is required.
+        """Raise an ImportError if a version lacks required names.
 
         Raises:
-            ImportError: something is missing. All of it is named.
+            ImportError: something is missing. The message names all of it.
         """
         lacking = self.missing()
         if not lacking:
@@ -72,7 +72,7 @@ def _dotted(owner: str, name: str) -> str:
 
 
 def _found(owner: str) -> Any:
-    """A module, class or object by its path; None, which has nothing that is required, if it is not there."""
+    """Return a module, class or object by its path. None if it does not exist."""
     try:
         return pkgutil.resolve_name(owner)
     except (ImportError, AttributeError):
@@ -80,7 +80,7 @@ def _found(owner: str) -> Any:
 
 
 def _names_in(owner: Any) -> set[str]:
-    """Names and texts in the code of a function, or of all methods of a class."""
+    """Return the names and texts in the code of a function, or of all methods of a class."""
     kinds = owner.__mro__ if isinstance(owner, type) else ()
     functions = [owner, *(member for kind in kinds for member in vars(kind).values())]
     codes = [inspect.unwrap(each).__code__ for each in functions if isinstance(each, FunctionType)]

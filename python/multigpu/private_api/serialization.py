@@ -1,7 +1,7 @@
 """Keras' functions that make objects from configurations.
 
-It has no public way to read a configuration apart from its file, to say that a file is trusted for what is read by
-parts, or to be asked what a name in a configuration means.
+Keras has no public way to read a configuration without its file, to trust a file that is read in parts, or to find the
+object that a name in a configuration means.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ CALLS_FUNCTIONS = {"AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch
 
 
 def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str, Any]) -> keras.Model:
-    """The model of a configuration in the format of HDF5 files."""
+    """Build a model from a configuration in the format of HDF5 files."""
     with saving_options.keras_option_scope(use_legacy_config=True):
         return saving_utils.model_from_config(config, custom_objects=custom_objects)
 
@@ -31,7 +31,7 @@ def model_from_config_of_keras2(config: dict[str, Any], custom_objects: dict[str
 def operations() -> dict[str, type[keras.Operation]]:
     """Return the operations of functional models, by name: the classes behind the functions of `keras.ops`.
 
-    Those that call functions, such as `keras.ops.map`, are left out: no file has functions.
+    It leaves out those that call functions, such as `keras.ops.map`, because files contain no functions.
     """
     modules = (core, image, linalg, math, nn, numpy)
     members = [member for module in modules for member in inspect.getmembers(module, inspect.isclass)]
@@ -43,7 +43,7 @@ def operations() -> dict[str, type[keras.Operation]]:
 
 
 def symbol(name: str) -> Any:
-    """The object that Keras exports under a name, or None."""
+    """Return the object that Keras exports under a name, or None."""
     return api_export.get_symbol_from_name(name)
 
 
@@ -54,7 +54,7 @@ def objects_in_scopes() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def names_found_by(find: Callable[..., Any], find_registered: Callable[..., Any]) -> Iterator[None]:
-    """While it lasts, Keras asks these what a name means; each is given Keras' own function first."""
+    """Make Keras find the meaning of names with these functions inside a `with` block. Each receives Keras' own."""
     of_keras = serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object
     serialization_lib._retrieve_class_or_fn = lambda *args, **kwargs: find(of_keras[0], *args, **kwargs)
     object_registration.get_registered_object = lambda *args, **kwargs: find_registered(of_keras[1], *args, **kwargs)

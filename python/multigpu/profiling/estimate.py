@@ -42,9 +42,9 @@ def estimate(
     TensorFlow's own share of a GPU, some hundred MB, is not included.
 
     Args:
-        model: a template, or a parallel model, whose template is taken.
+        model: a template, or a parallel model, whose template is used.
         gpus: as in `multi_gpu_model`; a count of 1 or more, or ids or names. They need not be on this machine. None
-            takes those that are.
+            takes the GPUs of this machine.
         batch_size: rows of a batch, of all GPUs together.
         optimizer: an optimizer or the name of one. None takes the model's own, or Keras' default, "rmsprop".
         cpu_merge: as in `multi_gpu_model`.
@@ -56,8 +56,8 @@ def estimate(
         `slices_that_fit(memory)` says how long a pipeline can be.
 
     Raises:
-        ValueError: `gpus` or `optimizer` is not understood, `batch_size` is no whole number of 1 or more, or the model
-            is no template.
+        ValueError: `gpus` or `optimizer` is not understood, `batch_size` is not a whole number of 1 or more, or the
+            model cannot be a template.
 
     Example:
         >>> import keras, multigpu
@@ -82,7 +82,7 @@ def estimate(
 def _optimizer(given: Any) -> keras.Optimizer:
     try:
         optimizer = keras.optimizers.get(given)
-    except Exception as error:  # Keras has one for each kind of what it does not understand
+    except Exception as error:  # Keras raises different errors for values that it does not understand
         raise ValueError(
             "Expected `optimizer` to be an optimizer of Keras, or the name of one. "
             f"Received: optimizer={shown(given)}. Use `optimizer='adam'`, or None for the model's own."

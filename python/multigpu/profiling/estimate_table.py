@@ -1,4 +1,4 @@
-"""The estimate of each device, as a table."""
+"""A table of the estimate of each device."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ class Estimate(Table[DeviceEstimate]):
 
     Attributes:
         template: the model.
-        optimizer_name: of which optimizer it is, and whether that is an assumption.
+        optimizer_name: the name of the optimizer, and whether it is an assumption.
     """
 
     of = DeviceEstimate
@@ -29,31 +29,31 @@ class Estimate(Table[DeviceEstimate]):
 
     @functools.cached_property
     def layers(self) -> LayerTable:
-        """The calls of the template's layers, one row each: weights, work, and what travels if it is cut there.
+        """The calls of the template's layers, one row each: weights, work, and the bytes that a cut there transfers.
 
-        The template is traced when this is asked for first, which takes most of a second for a large one.
+        The first access traces the template, which takes most of a second for a large one.
 
         Raises:
-            ValueError: the template does not tell the shapes of its inputs.
+            ValueError: the shapes of the template's inputs are unknown.
         """
         return layer_table(self.template)
 
     @property
     def parameters(self) -> int:
-        """How many numbers the template has."""
+        """The number of parameters of the template."""
         return sum(row.parameters for row in self)
 
     def slices_that_fit(self, memory: float) -> int | None:
-        """How many slices of so many rows can go through devices with this memory, one behind the other.
+        """Return how many slices can go through devices with this memory, one behind the other.
 
         Args:
-            memory: of a device, in bytes.
+            memory: the memory of a device, in bytes.
 
         Returns:
-            The number for the device where it is smallest; None where activations cannot be traced.
+            The smallest number of all devices. None if activations cannot be traced.
 
         Raises:
-            ValueError: `memory` is no number of bytes.
+            ValueError: `memory` is not a number of bytes.
         """
         if isinstance(memory, bool) or not isinstance(memory, Real) or not 0 < memory < math.inf:
             raise ValueError(
@@ -70,16 +70,16 @@ class Estimate(Table[DeviceEstimate]):
 
     @property
     def weights(self) -> int:
-        """Bytes of the template's weights and state, once."""
+        """The bytes of the template's weights and state, counted once."""
         return sum(row.weights for row in self)
 
     @property
     def optimizer(self) -> int:
-        """Bytes that the optimizer keeps."""
+        """The bytes of the optimizer's variables."""
         return sum(row.optimizer for row in self)
 
     def text(self, width: int | None = None) -> str:
-        """Totals, the table, and what a further slice would take."""
+        """Return the totals, the table, and the memory of one more slice, as text."""
         first = f"{self.parameters:,} parameters: {megabytes(self.weights)} of weights"
         text = f"{first}, {megabytes(self.optimizer)} of optimizer ({self.optimizer_name})\n{super().text(width)}"
         if all(row.slices < 2 for row in self):
@@ -88,5 +88,5 @@ class Estimate(Table[DeviceEstimate]):
         return f"{text}\nfor each further slice of so many rows, a device needs up to {megabytes(most)} more"
 
     def cells(self, row: DeviceEstimate) -> list[str]:
-        """A row as words."""
+        """Return the cells of a row as text."""
         return [row.device, str(row.rows), f"{row.parameters:,}", *(megabytes(getattr(row, name)) for name in SIZES)]

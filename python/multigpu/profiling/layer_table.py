@@ -15,7 +15,7 @@ class LayerTable(Table[LayerEstimate]):
     head = ("layer", "weights", "so far", "work per row", "so far", "output per row", "cut behind it")
 
     def cells(self, row: LayerEstimate) -> list[str]:
-        """A row as words."""
+        """Return the cells of a row as text."""
         return [
             row.name,
             megabytes(row.weights),
@@ -28,9 +28,9 @@ class LayerTable(Table[LayerEstimate]):
 
 
 def layer_table(template: keras.Model) -> LayerTable:
-    """The table of a template, from a trace of one row.
+    """Return the table of a template, from a trace of one row.
 
     Raises:
-        ValueError: the template does not tell the shapes of its inputs.
+        ValueError: the shapes of the template's inputs are unknown.
     """
     return LayerTable(estimate_layers(template))

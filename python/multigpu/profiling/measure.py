@@ -1,4 +1,4 @@
-"""Measure a few training steps on one device and on all, and where the time goes."""
+"""Measure a few training steps on one device and on all devices, and where the time goes."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
 from multigpu.profiling.timed_steps import everything_kept, first_rows, step_seconds, timed_batches
 
-MOST_STEPS = 100_000  # the batches of all of them are at hand at once
+MOST_STEPS = 100_000  # the batches of all steps are in memory at the same time
 
 
 def measure(
@@ -22,16 +22,16 @@ def measure(
 
     It calls `train_on_batch()` on batches that are already in memory. *Compute* is the time of the template on one
     device, for the rows of one replica. *Transfer* is the additional time of the parallel model, with splitting and
-    merging. *Waiting* is the time per step spent waiting for the data, while the step before runs. If the devices are
-    parts of one CPU or GPU, they compete for it, and this counts as transfer. Functions are traced again, which takes
-    three times as long as the first step of `fit()`.
+    merging. *Waiting* is the time per step spent waiting for the data, beyond the time of the step before. If the
+    devices are parts of one CPU or GPU, they compete for it, and this counts as transfer. Functions are traced again,
+    which takes three times as long as the first step of `fit()`.
 
     Weights, optimizer, metrics and random states are restored. Do not use the models from another thread meanwhile.
 
     Args:
         parallel: a compiled parallel model.
         x: arrays, a `tf.data.Dataset` or a `keras.utils.PyDataset` of batches, as `fit()` takes them.
-        y: targets, if `x` has none.
+        y: targets, if `x` does not contain them.
         batch_size: rows of a batch, if `x` is arrays.
         steps: how many steps to time on all devices and on one, after a first step that does not count.
         verbose: 1 shows a progress bar, 0 does not.
@@ -72,7 +72,7 @@ def measure(
 
 
 def _check_parallel(parallel: Any) -> None:
-    if not issubclass(type(parallel), ParallelModel):  # by `isinstance()` it is what its template is
+    if not issubclass(type(parallel), ParallelModel):  # `isinstance()` answers for its template
         raise ValueError(
             f"Expected `parallel` to be a parallel model. Received: {type(parallel).__name__}. "
             "Make one with `multi_gpu_model(model)`."
@@ -89,7 +89,7 @@ def _check_parallel(parallel: Any) -> None:
 
 
 def _check_data(x: Any, y: Any) -> None:
-    """Refuses data whose rows cannot be told: what is taken for rows is copied, however much it is."""
+    """Raise a ValueError if the rows of the data cannot be identified: all that is taken for rows is copied."""
     if gives_batches(x):
         if y is not None:
             raise ValueError(
@@ -105,7 +105,7 @@ def _check_data(x: Any, y: Any) -> None:
 
 
 def _check_targets(template: keras.Model, batch: Any) -> None:
-    """Refuses batches without targets where Keras' own loss would compare them."""
+    """Raise a ValueError if batches have no targets but a loss of Keras needs them."""
     _, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
     own = [defined_by_class(type(template), name) for name in ("train_step", "compute_loss")]
     if y is None and template.loss is not None and own == [None, None]:
@@ -118,7 +118,7 @@ def _check_targets(template: keras.Model, batch: Any) -> None:
 def _num_rows(name: str, data: Any) -> int:
     try:
         arrays = keras.tree.flatten(data)
-    except Exception:  # of a list that holds itself
+    except Exception:  # raised for a list that contains itself
         arrays = []
     are_arrays = all(hasattr(array, "__array__") and len(array.shape) > 0 for array in arrays)
     numbers = {int(array.shape[0]) for array in arrays} if are_arrays else set()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from multigpu.base.table import text_table
 from multigpu.plan.plan import Plan
 
-NOTICED = 0.05  # a share of time from which on it is worth a word
+NOTICED = 0.05  # a share of time that is large enough to be mentioned
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,16 @@ class Measurement:
     Attributes:
         devices: the devices of the parallel model.
         batch_size: rows of a batch.
-        alone: where the template ran alone: on the first of the devices; one with parts, on those that it names.
-        one_device: seconds of a step of the template there, with its batch at hand.
-        all_devices: seconds of a step of the parallel model, with its batch at hand.
+        alone: the devices where the template ran alone: the first one, or the devices that its parts name.
+        one_device: seconds of a step of the template there, with its batch in memory.
+        all_devices: seconds of a step of the parallel model, with its batch in memory.
         slice: seconds of a step of the template there with the rows of one replica.
-        input: seconds in which the data give a batch.
+        input: seconds to get a batch from the data.
         speed_up: `one_device` ÷ `all_devices`.
-        compute: share of a step of `fit()` in which replicas compute.
-        transfer: share in which weights, gradients and rows travel, and outputs are merged.
-        waiting: share in which the devices wait for the next batch.
-        verdict: whether it pays, in one sentence; and if not, why, and what would help.
+        compute: the share of a step of `fit()` in which replicas compute.
+        transfer: the share in which weights, gradients and rows are transferred, and outputs are merged.
+        waiting: the share in which the devices wait for the next batch.
+        verdict: one sentence on whether several devices pay, and if not, why, and what would help.
     """
 
     devices: tuple[str, ...]
@@ -56,7 +56,7 @@ class Measurement:
 def measurement_from_seconds(
     plan: Plan, rows: int, on_one_device: float, everywhere: float, part: float, source: float
 ) -> Measurement:
-    """Return the measurement for the seconds of a step: on one device, on all, of one slice, and of loading."""
+    """Return the measurement for the seconds of a step on one device, on all, of one slice, and of loading."""
     whole = max(everywhere, source)
     waiting = (whole - everywhere) / whole
     compute = min(part, everywhere) / whole

@@ -1,4 +1,4 @@
-"""A training history as a picture, on machines without a display."""
+"""Plot a training history, also on machines without a display."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,8 @@ def plot_history(history: Any, filepath: Any) -> Path:
     metrics = _metrics(history)
     check_path("filepath", filepath)
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # draws into memory, whatever the display
-        from matplotlib.figure import Figure  # not pyplot, which would keep it, and choose a display
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # draws into memory, without a display
+        from matplotlib.figure import Figure  # not pyplot, which would keep the figure and choose a display
     except ImportError as error:
         raise ImportError(MISSING) from error
     figure = Figure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
@@ -56,7 +56,7 @@ def plot_history(history: Any, filepath: Any) -> Path:
 
 
 def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
-    """Name of a metric → `"training"` and `"validation"` → its values."""
+    """Return a dict: name of a metric → `"training"` and `"validation"` → its values."""
     values = getattr(history, "history", history)
     if not isinstance(values, Mapping) or not values or not all(map(_is_metric, values, values.values())):
         raise ValueError(
@@ -73,10 +73,10 @@ def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
 
 
 def _is_metric(name: object, values: object) -> bool:
-    """Return whether values are numbers, of one epoch or more."""
+    """Return whether values are numbers of one epoch or more."""
     try:
         numbers = np.asarray(values, "float64")
-    except Exception:  # of what numpy cannot take for numbers
+    except Exception:  # raised for values that numpy cannot convert to numbers
         return False
     return isinstance(name, str) and isinstance(values, Sequence | np.ndarray) and numbers.size > 0 and numbers.ndim > 0
 
@@ -93,6 +93,6 @@ def _path(filepath: Any, kinds: Iterable[str]) -> Path:
 
 
 def _epochs(values: Sequence[float], trained: Sequence[float]) -> list[int]:
-    """At which epochs the values were taken: with `validation_freq` some are left out."""
+    """Return the epochs at which the values were measured. `validation_freq` leaves some out."""
     every = max(len(trained) // max(len(values), 1), 1)
     return [every * (number + 1) for number in range(len(values))]

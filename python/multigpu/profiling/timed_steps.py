@@ -1,4 +1,4 @@
-"""Real training steps on a watch, after which everything is what it was."""
+"""Time real training steps, and restore all state afterwards."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from multigpu.model.parallel_model import ParallelModel
 
 
 def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[Any], float]:
-    """So many batches, over and over if the data have fewer, and the median seconds that the data take for one."""
+    """Return so many batches, repeated if the data have fewer, and the median seconds to get one from the data."""
     taken: list[Any] = []
     seconds: list[float] = []
     with _batch_source(x, y, batch_size) as source:
@@ -26,7 +26,7 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
             begin = time.perf_counter()
     if not taken:
         raise ValueError("Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them.")
-    whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last one may be smaller
+    whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last batch may be smaller
     return list(islice(cycle(whole), number)), float(np.median(seconds[1:] or seconds))
 
 
@@ -63,7 +63,7 @@ def _as_arrays(data: Any) -> Any:
 
 
 def step_seconds(model: keras.Model, taken: Sequence[Any], bar: keras.utils.Progbar) -> float:
-    """Median seconds of a step; the first one, in which functions are traced, does not count."""
+    """Return the median seconds of a step. The first one, which traces functions, does not count."""
     seconds = []
     for batch in taken:
         begin = time.perf_counter()
@@ -74,16 +74,16 @@ def step_seconds(model: keras.Model, taken: Sequence[Any], bar: keras.utils.Prog
 
 
 def first_rows(batch: Any, number: int) -> Any:
-    """A batch with fewer rows."""
+    """Return a batch with only its first rows."""
     return keras.tree.map_structure(lambda x: x[:number], batch)
 
 
 @contextmanager
 def everything_kept(parallel: ParallelModel) -> Iterator[None]:
-    """Puts the values of all variables back afterwards."""
+    """Restore the values of all variables at the end of a `with` block."""
     optimizer = parallel.optimizer
     if not optimizer.built:
-        parallel.make_train_function()  # which builds it
+        parallel.make_train_function()  # builds the model
     models = (parallel, parallel.template)
     of_metrics = [variable for model in models for variable in model.metrics_variables]
     values = [
@@ -93,7 +93,7 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
         yield
     finally:
         for model in models:
-            model.reset_metrics()  # some had no variables before
+            model.reset_metrics()  # some variables did not exist before
         for variable, value in values:
             variable.assign(value)
 

@@ -1,1 +1,1 @@
-"""All that R needs: what its package calls, the start, generators, interrupts, and R inside of a Python process."""
+"""The Python side of the R package: its calls, start, generators, interrupts, and R inside a Python process."""

@@ -1,6 +1,6 @@
-"""All that the R package calls: `__all__` lists it, and R names no other module of this package.
+"""All functions that the R package calls. `__all__` lists them, and R uses no other module of this package.
 
-R converts its data and functions, Python computes. What Python returns is plain enough for R to convert back.
+R converts its data and functions, and Python computes. Python returns simple values, which R can convert back.
 """
 
 import warnings
@@ -61,26 +61,26 @@ __all__ = [
     "why_no_gpu",
 ]
 
-LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones to wrong numbers, without a warning
+LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones wrongly, without a warning
 MEASURED = ["one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict"]  # columns
 
 
 def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
-    """`model.fit(**arguments)`; `x` and `validation_data` may be functions that return the next batch.
+    """Call `model.fit(**arguments)`. `x` and `validation_data` may be functions that return the next batch.
 
-    Large arrays are viewed rather than copied: same batches, same order, same weights. An interrupt ends training after
-    the step that is under way.
+    Large arrays are not copied. Batches, their order and the weights are the same as with copies. An interrupt ends
+    training after the current step.
     """
     return _call(model, "fit", main_thread_generator.fit, call_fit, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
-    """`model.evaluate(**arguments)`, with the arguments and the interrupts of `fit()`."""
+    """Call `model.evaluate(**arguments)`, with the arguments and the interrupts of `fit()`."""
     return _call(model, "evaluate", main_thread_generator.evaluate, call_with_batches, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
-    """`model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
+    """Call `model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
     return _call(model, "predict", main_thread_generator.predict, call_with_batches, arguments)
 
 
@@ -88,13 +88,13 @@ def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: 
     verb = getattr(model, name)
     if callable(arguments.get("x")) or callable(arguments.get("validation_data")):
         return interruptible(from_functions, model, **arguments)
-    if defined_by_class(model.__class__, name) is not None:  # it takes the arrays as they are
+    if defined_by_class(model.__class__, name) is not None:  # the model's own method receives the arrays unchanged
         return interruptible(verb, **arguments)
     return interruptible(lambda **converted: from_arrays(verb, converted), **arguments)
 
 
 def is_parallel(model: Any) -> bool:
-    """Return whether it is a parallel model, on one machine or several. By `__class__` it is what its template is."""
+    """Return whether a model is parallel, on one machine or several. Its `__class__` is its template's."""
     return isinstance(model, ParallelModel)
 
 
@@ -104,7 +104,7 @@ _listening: list[tuple[warnings.catch_warnings, list[warnings.WarningMessage]]] 
 
 
 def listen() -> None:
-    """Keeps what Python warns of, until `said()`."""
+    """Collect Python's warnings until `said()`."""
     scope = warnings.catch_warnings(record=True)
     _listening.append((scope, scope.__enter__()))
 
@@ -121,11 +121,11 @@ def said() -> list[str]:
 
 @dataclass(frozen=True)
 class Report:
-    """A table as R needs it for a data frame.
+    """A table in the form that R needs for a data frame.
 
     Attributes:
-        columns: the values of each column by its name; what is unknown is None.
-        table: itself, where R may ask it for more.
+        columns: the values of each column by its name. Unknown values are None.
+        table: the table itself, if R needs more from it.
     """
 
     columns: dict[str, list[Any]]
@@ -133,37 +133,37 @@ class Report:
 
 
 def gpu_table() -> Report:
-    """The devices that `gpus` counts."""
+    """Return the devices that `gpus` counts."""
     return _report(device_table())
 
 
 def why_no_gpu() -> str:
-    """Why there are none."""
+    """Return the reason why there are no devices."""
     return device_table().why_none()
 
 
 def overview(model: ParallelModel, batch_size: int | None) -> Report:
-    """The overview of a parallel model."""
+    """Return the overview of a parallel model."""
     return _report(model.overview(batch_size))
 
 
 def estimate(*arguments: Any) -> Report:
-    """`multigpu.estimate(*arguments)`."""
+    """Return `multigpu.estimate(*arguments)`."""
     return _report(estimation.estimate(*arguments))
 
 
 def layers_of(report: Report) -> Report:
-    """The layers of an estimate."""
+    """Return the layers of an estimate."""
     return _report(report.table.layers)
 
 
 def slices_that_fit(report: Report, memory: Any) -> int | None:
-    """How many slices fit into the memory of a device, by an estimate."""
+    """Return how many slices fit into the memory of a device, by an estimate."""
     return _column([report.table.slices_that_fit(memory)])[0]
 
 
 def measure(*arguments: Any) -> Report:
-    """`multigpu.measure(*arguments)`, one row."""
+    """Return `multigpu.measure(*arguments)`, as one row."""
     return _report([measuring.measure(*arguments)], MEASURED)
 
 
@@ -173,10 +173,10 @@ def _report(table: Any, columns: Iterable[str] | None = None) -> Report:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values for one vector of R: whole numbers as floats where they, or their sum, are too large for R's integers."""
+    """Return values for an R vector: integers as floats if they, or their sum, are too large for R's integers."""
     if sum(value for value in values if isinstance(value, int)) <= LARGEST_INTEGER:
         return values
     return [None if value is None else float(value) for value in values]
 
 
-r_start.run()  # before this import ends
+r_start.run()  # runs before this import ends

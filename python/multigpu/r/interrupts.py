@@ -1,9 +1,9 @@
-"""Interrupts of training, taken where nothing is left half done, while R waits for Python.
+"""Interrupt training, while R waits for Python, at a point where no work is half done.
 
-R takes an interrupt by jumping out of what it runs. Were that a callback that Python called, the jump would leave
-Python's own calls half done, and Python would fail later on, anywhere. Python takes one between any two of its
-instructions, of which some are TensorFlow's, in the middle of changing its state. So it is noted, and training ends
-after the step that is under way. A second interrupt ends it at once.
+R handles an interrupt by jumping out of the running code. If that is a callback that Python called, the jump leaves
+Python's own calls half done, and Python fails later, anywhere. Python handles an interrupt between any two of its
+instructions, even while TensorFlow changes its state. So the interrupt is only noted, and training ends after the
+current step. A second interrupt ends it at once.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import keras
 
 
 class EndsInOrder(keras.callbacks.Callback):
-    """Ends a verb of Keras with KeyboardInterrupt, before or after a step, once an interrupt was noted."""
+    """End a Keras method with KeyboardInterrupt, before or after a step, once an interrupt was noted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class EndsInOrder(keras.callbacks.Callback):
             setattr(self, f"on_{phase}_batch_end", self._end_if_noted)
 
     def note(self, *_: Any) -> None:
-        """Notes an interrupt; the next one is not waited for."""
+        """Note an interrupt. The next one ends training at once."""
         self._noted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,7 +38,7 @@ class EndsInOrder(keras.callbacks.Callback):
 
 
 def interruptible(verb: Callable[..., Any], *arguments: Any, callbacks: Any = None, **named: Any) -> Any:
-    """`verb(*arguments, callbacks=callbacks, **named)`, of Keras, which an interrupt ends with KeyboardInterrupt."""
+    """Call a Keras method with these arguments. An interrupt ends it with KeyboardInterrupt between steps."""
     end = EndsInOrder()
     with _handled_by(end.note):
         return verb(*arguments, callbacks=[end, *(callbacks or [])], **named)
@@ -46,7 +46,7 @@ def interruptible(verb: Callable[..., Any], *arguments: Any, callbacks: Any = No
 
 @contextmanager
 def _handled_by(handler: Callable[..., None]) -> Iterator[None]:
-    """Handles SIGINT in Python, and gives it back to whoever had it before, which may not be Python."""
+    """Handle SIGINT in Python inside a `with` block, then restore the handler, which may not be Python's."""
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,8 @@
-"""Batches from a function that must be called on the main thread, such as one written in R.
+"""Get batches from a function that must be called on the main thread, such as one written in R.
 
-An engine may ask for batches on threads of its own. Were the function called there, R would wait for the engine and the
-engine for R. So a callback calls it, on the main thread, just before each step; the engine finds the batch ready.
+An engine may request batches on its own threads. If the function were called there, R would wait for the engine and the
+engine for R. So a callback calls the function on the main thread, just before each step, and the engine finds the batch
+ready.
 """
 
 import queue
@@ -14,7 +15,7 @@ import numpy as np
 from multigpu.base.arrays import kept_type
 from multigpu.engines import batches_without_lookahead
 
-PEEKED = 2  # batches from which the shapes are read, as Keras does for generators
+PEEKED = 2  # number of batches that determine the shapes, as Keras does for generators
 
 
 class MainThreadGenerator(keras.callbacks.Callback):
@@ -22,21 +23,21 @@ class MainThreadGenerator(keras.callbacks.Callback):
 
     Args:
         source: a function without arguments that returns the next batch as `(x, y)` or `(x, y, sample_weight)`, or
-            None when there are no more. In a batch without targets, `(x,)`.
-        phase: `"train"`, `"test"` or `"predict"`: the steps that the batches are for.
-        steps: batches of one pass.
+            without targets as `(x,)`. It returns None when there are no more batches.
+        phase: `"train"`, `"test"` or `"predict"`: the kind of steps that use the batches.
+        steps: the number of batches of one pass.
     """
 
     def __init__(self, source: Callable[[], Any], phase: str, steps: int) -> None:
         super().__init__()
         self._source = source
         self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._owed = 0  # batches that were taken ahead, to learn their shapes
+        self._owed = 0  # batches that were taken early, to learn their shapes
         self._spec = self._peek(min(steps, PEEKED))
         setattr(self, f"on_{phase}_batch_begin", self._feed)
 
     def dataset(self) -> Any:
-        """The batches, one per step. It takes none ahead: nothing waits in the background for a batch to come."""
+        """Return the batches as a dataset, one per step. It takes none early: no thread waits for a batch."""
         return batches_without_lookahead(self._batches, self._spec)
 
     def _feed(self, batch: int, logs: Any = None) -> None:
@@ -69,7 +70,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
 
 
 def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **arguments: Any) -> keras.callbacks.History:
-    """`model.fit`, where `x` and `validation_data` may be functions that return the next batch."""
+    """Call `model.fit`. `x` and `validation_data` may be functions that return the next batch."""
     feeds = []
     if callable(x):
         feeds.append(MainThreadGenerator(x, "train", _steps(arguments, "steps_per_epoch")))
@@ -83,12 +84,12 @@ def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **argume
 
 
 def evaluate(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
-    """`model.evaluate`, where `x` is a function that returns the next batch; see `MainThreadGenerator`."""
+    """Call `model.evaluate`, where `x` is a function that returns the next batch. See `MainThreadGenerator`."""
     return _with_feed(model.evaluate, "test", x, arguments)
 
 
 def predict(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
-    """`model.predict`, where `x` is a function that returns the next batch; see `MainThreadGenerator`."""
+    """Call `model.predict`, where `x` is a function that returns the next batch. See `MainThreadGenerator`."""
     return _with_feed(model.predict, "predict", x, arguments)
 
 
@@ -108,7 +109,7 @@ def _steps(arguments: dict[str, Any], name: str) -> int:
 
 
 def _as_arrays(batch: Any) -> Any:
-    """A batch as a tuple of C-ordered arrays, floats in Keras' float type."""
+    """Return a batch as a tuple of C-ordered arrays, floats in Keras' float type."""
     if not isinstance(batch, list | tuple) or not 1 <= len(batch) <= 3:
         raise ValueError(
             f"Expected a generator to return a list of x, y and perhaps weights. Received: {type(batch).__name__}"
@@ -124,6 +125,6 @@ def _as_array(leaf: Any) -> np.ndarray:
 
 
 def _spec(one: np.ndarray, other: np.ndarray) -> keras.KerasTensor:
-    """The type of two arrays, and the shape that both have; a batch may have any number of rows."""
+    """Return the type of two arrays and their common shape. A batch may have any number of rows."""
     shape = [a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)]
     return keras.KerasTensor([None, *shape[1:]], "string" if one.dtype.kind in "OUS" else str(one.dtype))

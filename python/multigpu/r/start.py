@@ -1,6 +1,6 @@
-"""Actions that R needs before TensorFlow starts: done within the import that brings TensorFlow.
+"""Run R's early requests before TensorFlow starts, within the import that loads TensorFlow.
 
-Beside keras3, TensorFlow starts as soon as that import has ended: keras3 waits for it, and then makes a tensor.
+With keras3, TensorFlow starts as soon as that import has ended, because keras3 then makes a tensor.
 """
 
 import importlib
@@ -17,29 +17,29 @@ _asked: list[tuple[str, tuple]] = []
 
 
 def ask(name: str, *arguments: Any) -> None:
-    """Has a public function called when `run()` is."""
+    """Request that `run()` calls a public function."""
     _asked.append((name, arguments))
 
 
 def run() -> None:
-    """Calls what was asked for, once."""
+    """Make the requested calls, once."""
     while _asked:
         name, arguments = _asked.pop()
         getattr(importlib.import_module("multigpu"), name)(*arguments)
 
 
 def keep_temporary_files_in(folder: str) -> None:
-    """Python's temporary files go with those of R, whose folder is deleted at its end.
+    """Put Python's temporary files into R's temporary folder, which R deletes at its end.
 
-    R ends without Python's own clean-up, so that what TensorFlow writes for each traced function would stay. Where R
-    runs inside Python, or another folder was chosen, nothing changes.
+    R ends without Python's own clean-up, so files that TensorFlow writes for each traced function would stay. If R runs
+    inside Python, or another folder was chosen, nothing changes.
     """
     if "rpy2" not in sys.modules and Path(folder).parent == Path(tempfile.gettempdir()):
         tempfile.tempdir = folder
 
 
 def backend() -> str:
-    """The backend that Keras has or will have: its import fails where that is not installed."""
+    """Return the backend that Keras has or will have. Importing Keras would fail if it is not installed."""
     if "keras" in sys.modules:
         return sys.modules["keras"].config.backend()
     settings = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "keras.json"

@@ -1,1 +1,1 @@
-"""Files: written whole, read without trust, and always those of the template."""
+"""Save and load files: always the template's, written whole, and read without trust."""

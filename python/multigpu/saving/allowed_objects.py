@@ -1,4 +1,4 @@
-"""Names that a configuration in a file may contain: parts of Keras models, and objects of the caller."""
+"""Names that a configuration in a file may contain: parts of Keras models, and the caller's objects."""
 
 import contextlib
 import inspect
@@ -20,17 +20,17 @@ CLASSES = (
     *(keras.quantizers.QuantizationConfig, keras.distillation.DistillationLoss),
 )
 MODULES_OF_FUNCTIONS = (keras.activations, keras.losses, keras.metrics)
-MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are no activation, loss or metric
+MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are not activations, losses or metrics
 ONE_AT_A_TIME = threading.RLock()
 Finder = Callable[..., Any]
 
 
-class CodeInFile(ValueError):  # noqa: N818 (it is what was found)
-    """A file has code in it that would be run."""
+class CodeInFile(ValueError):  # noqa: N818 (it names what was found)
+    """A file contains code that would be run."""
 
 
 def is_allowed(found: Any) -> bool:
-    """Return whether it is a part of a model: a class or function of Keras that does nothing but compute."""
+    """Return whether an object is a part of models: a class or function of Keras that only computes."""
     if isinstance(found, type):
         return issubclass(found, CLASSES) and is_of_keras(found)
     return any(
@@ -43,17 +43,17 @@ def is_allowed(found: Any) -> bool:
 
 @contextlib.contextmanager
 def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
-    """Lets configurations name, in this thread, only what a model is made of.
+    """Allow configurations in this thread to name only parts of models, inside a `with` block.
 
-    What counts is the object that Keras finds, not how it is spelled: nothing else is made or called, and no module is
-    imported.
+    The check looks at the object that Keras finds, not at the spelling of its name. Nothing else is made or called, and
+    no module is imported.
 
     Args:
-        check: called for each name; it may raise an error to end this.
+        check: called for each name. It may raise an error to stop the reading.
 
     Raises:
-        CodeInFile: within, where a layer such as Lambda is named.
-        ValueError: within, where anything else is named.
+        CodeInFile: raised inside the block if the configuration names a layer such as Lambda.
+        ValueError: raised inside the block if the configuration names anything else that is not allowed.
     """
     thread = threading.get_ident()
 
@@ -89,7 +89,7 @@ def _check_texts(*names: Any) -> None:
 
 
 def _check_import(name: str, module: str | None) -> None:
-    """Refuses what Keras would import to look into it."""
+    """Raise an error for names that Keras would import to look into."""
     if module is None or module in sys.modules or not module.startswith("keras"):
         return
     if symbol(f"{module}.{name}") is None:
@@ -97,7 +97,7 @@ def _check_import(name: str, module: str | None) -> None:
 
 
 def _is_the_callers(found: Any, custom_objects: Any) -> bool:
-    """Return whether an object was passed or registered."""
+    """Return whether the caller passed or registered an object."""
     return any(found is each for each in callers_objects(custom_objects).values())
 
 
@@ -107,7 +107,7 @@ def callers_objects(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def scope_of(custom_objects: dict[str, Any] | None) -> keras.saving.CustomObjectScope:
-    """A scope with what the caller has passed. One of Keras alone would hide the scope that the caller is in."""
+    """Return a scope with the caller's objects. A new scope of Keras alone would hide the scope around the call."""
     return keras.saving.custom_object_scope(_passed(custom_objects))
 
 

@@ -1,4 +1,4 @@
-"""A file is written whole: beside the old one, flushed to disk, and only then put in its place."""
+"""Write a file whole: beside the old file, flushed to disk, and then renamed to its place."""
 
 import contextlib
 import errno
@@ -28,27 +28,28 @@ HINTS = {
 
 
 def expanded(filepath: Any) -> Path:
-    """A path as it was meant: `~` is the home folder."""
+    """Return a path with `~` replaced by the home folder."""
     check_path("filepath", filepath)
     return Path(os.fsdecode(filepath)).expanduser()
 
 
 def atomic_write(filepath: Any, write: Callable[[Path], Any], ending: str = "", overwrite: bool = True) -> None:
-    """Lets `write` write a file in a hidden folder beside the one wanted, flushes it to disk, and renames it.
+    """Write a file with `write` in a hidden folder beside its place, flush it to disk, and rename it.
 
-    Whenever this is interrupted, the old file or the new one is at `filepath`, whole. A file that is replaced keeps its
-    permissions and, as far as this user may give files away, its owner. What a process that was killed has left, a
-    hidden folder whose name begins with `.saving-`, goes with this user's next save into the same folder.
+    If this is interrupted at any time, the old file or the new file is at `filepath`, whole. A replaced file keeps its
+    permissions and, if this user may give files away, its owner. A killed process leaves a hidden folder whose name
+    begins with `.saving-`. This user's next save into the same folder deletes it.
 
     Args:
-        filepath: where the file is wanted; a link is followed.
-        write: writes the file to the path that it is given.
-        ending: what that path ends in; libraries choose formats by it.
-        overwrite: whether a file that is there may be replaced.
+        filepath: the path of the file. Links are followed.
+        write: a function that writes the file to the path that it receives.
+        ending: the ending of that path, by which libraries choose the format.
+        overwrite: whether an existing file may be replaced.
 
     Raises:
-        FileExistsError: the file is there and `overwrite` is False.
-        OSError: it cannot be written: no such folder, no permission, a folder, a full disk. The old file stays.
+        FileExistsError: the file exists and `overwrite` is False.
+        OSError: the file cannot be written: the folder does not exist, permission is missing, the path is a folder, or
+            the disk is full. The old file stays.
     """
     target = expanded(filepath).resolve()
     check_overwrite(target, overwrite)
@@ -60,12 +61,12 @@ def atomic_write(filepath: Any, write: Callable[[Path], Any], ending: str = "", 
             write(temporary)
             _flush_to_disk(temporary)
             os.replace(temporary, target)
-        with contextlib.suppress(OSError):  # not every file system can flush a folder; the file itself is on disk
+        with contextlib.suppress(OSError):  # some file systems cannot flush a folder; the file itself is on disk
             _flush_to_disk(target.parent)
 
 
 def check_overwrite(filepath: Any, overwrite: bool) -> None:
-    """Refuses to replace a file unless that is wanted. Keras would ask on stdin, and wait for ever where nobody is."""
+    """Raise an error if a file exists and may not be replaced. Keras would ask on stdin and wait for ever."""
     if not overwrite and os.path.lexists(filepath):
         raise FileExistsError(
             errno.EEXIST,
@@ -80,12 +81,12 @@ def _check_target(target: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, "")
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "")
-    if target.exists() and not os.access(target, os.W_OK):  # renaming would not ask
+    if target.exists() and not os.access(target, os.W_OK):  # renaming does not check this
         raise PermissionError(errno.EACCES, "")
 
 
 def _make_empty(temporary: Path, like: Path) -> None:
-    """An empty file with the owner and permissions of the file that it will replace, or else those of any new file."""
+    """Make an empty file with the owner and permissions of the file to replace, or those of any new file."""
     temporary.touch()
     if like.exists():
         _keep_owner(temporary, like.stat())
@@ -93,7 +94,7 @@ def _make_empty(temporary: Path, like: Path) -> None:
 
 
 def _keep_owner(path: Path, old: os.stat_result) -> None:
-    """Gives a file to the old one's owner and group, as root may; or to its group, as a member of that may."""
+    """Give a file to the old file's owner and group, if this user is root; or to its group, if a member."""
     for owner in (old.st_uid, -1):
         with contextlib.suppress(PermissionError):
             return os.chown(path, owner, old.st_gid)
@@ -110,7 +111,7 @@ def _flush_to_disk(path: Path) -> None:
 
 @contextlib.contextmanager
 def _clear_errors(target: Path) -> Iterator[None]:
-    """Says what is wrong and what to do, in place of the system's or the HDF5 library's words."""
+    """Replace the messages of the system and of the HDF5 library by what is wrong and what to do."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -122,6 +123,6 @@ def _clear_errors(target: Path) -> Iterator[None]:
 
 
 def _errno(error: BaseException) -> int | None:
-    """The system's error number. The HDF5 library has it in its message, at times as a RuntimeError of h5py."""
+    """Return the system's error number. The HDF5 library puts it into its message, sometimes as a RuntimeError."""
     found = re.search(r"\berrno = (\d+)", str(error))
     return int(found[1]) if found else getattr(error, "errno", None)

@@ -20,11 +20,11 @@ from multigpu.saving.legacy_config import model_from_legacy_config
 from multigpu.saving.training_config import compile_arguments_of
 from multigpu.saving.weight_lists import listed_layers
 
-MAX_DEPTH = 200  # of a configuration: each model within a model takes about five
+MAX_DEPTH = 200  # of a configuration: each nested model takes about five levels
 
 
-class TooLong(ValueError):  # noqa: N818 (it says what happened)
-    """It took more time than it is allowed."""
+class TooLong(ValueError):  # noqa: N818 (it names what happened)
+    """Building the model took more time than is allowed."""
 
 
 OUT_OF_LIMITS = (CodeInFile, TooLong, *OUT_OF_MEMORY)
@@ -38,11 +38,11 @@ def build(
     safe_mode: bool,
     max_seconds: float = math.inf,
 ) -> keras.Model:
-    """Builds the model in a file, or the template in that of an old parallel model, and compiles it.
+    """Build and compile the model in a file, or the template in the file of an old parallel model.
 
     Raises:
-        ValueError: it cannot be built or compiled, is larger than its weights, names what is no part of a model or, in
-            safe mode, holds code, or takes so many seconds.
+        ValueError: the model cannot be built or compiled; it is larger than its weights; in safe mode, it names objects
+            that are not parts of models, or contains code; or building takes too many seconds.
     """
     model_config, training_config = configurations(file, filepath)
     group = listed_group(file)
@@ -63,13 +63,13 @@ def build(
 
 
 def configurations(file: h5py.File, filepath: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """That of the model, and how it was compiled."""
+    """Return the configuration of the model, and the configuration of its `compile()`."""
     return _json(file, "model_config", filepath), _json(file, "training_config", filepath)
 
 
 @contextlib.contextmanager
 def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: float) -> Iterator[None]:
-    """The scopes in which configurations are read."""
+    """Read configurations inside a `with` block under these limits."""
     end = time.thread_time() + max_seconds
 
     def check_time() -> None:
@@ -86,7 +86,7 @@ def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: 
 
 @contextlib.contextmanager
 def _explained(expected: str, remedy: str) -> Iterator[None]:
-    """Says of errors in Keras what was expected. Keras wraps some of them: what is out of limits goes on as it is."""
+    """Raise errors of Keras with what was expected. An error that the limits raise is passed on unchanged."""
     try:
         yield
     except Exception as error:
@@ -100,7 +100,7 @@ def _explained(expected: str, remedy: str) -> Iterator[None]:
 
 
 def _json(file: h5py.File, name: str, filepath: Any) -> Any:
-    """An attribute that holds JSON; None if there is none."""
+    """Return an attribute that contains JSON. None if it is absent."""
     if name not in file.attrs:
         return None
     try:
@@ -115,7 +115,7 @@ def _json(file: h5py.File, name: str, filepath: Any) -> Any:
 
 
 def is_deeper_than(levels: int, config: Any) -> bool:
-    """Whether lists and dictionaries are nested deeper; without recursion, which ends before some configurations do."""
+    """Return whether lists and dicts are nested deeper. It does not recurse: some are too deep for that."""
     level = [config]
     for _ in range(levels):
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]

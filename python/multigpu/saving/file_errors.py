@@ -1,4 +1,4 @@
-"""Errors of files: each says what was expected and received, and names the file."""
+"""Errors of files: each names the file, what was expected, and what was received."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from multigpu.engines import OUT_OF_MEMORY
 
 
 class UntrustedFileError(OSError, ValueError):
-    """A file that multigpu refuses to read: damaged, of another kind, or with contents that no file of weights needs.
+    """A file that multigpu refuses to read: damaged, of another kind, or with unexpected contents.
 
     Example:
         >>> import multigpu
@@ -23,23 +23,23 @@ class UntrustedFileError(OSError, ValueError):
     """
 
 
-class NoReader(RuntimeError):  # noqa: N818 (it is missing)
+class NoReader(RuntimeError):  # noqa: N818 (it names what is missing)
     """No process could be started to read a file."""
 
 
 def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
-    """The error for a file."""
+    """Return the error for a file."""
     return UntrustedFileError(f"Expected {expected}. Received: {os.fspath(filepath)!r}, {received}. {remedy}")
 
 
 @contextlib.contextmanager
 def naming(filepath: Any) -> Iterator[None]:
-    """Has all that is wrong with a file end in a ValueError or OSError that names it."""
+    """Raise all errors inside a `with` block as a ValueError or OSError that names the file."""
     path = str(filepath)
     try:
         yield
     except (NoReader, Warning, *OUT_OF_MEMORY):
-        raise  # not of the file
+        raise  # not errors of the file
     except Exception as error:
         if isinstance(error, ValueError | OSError) and path in str(error):
             raise

@@ -1,4 +1,4 @@
-"""A whole model as an HDF5 file of Keras: written so that Keras reads it, and read back as it was."""
+"""Write a whole model as an HDF5 file that Keras reads, and read it back as it was."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from multigpu.saving.weight_matching import assign
 
 
 def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_optimizer: bool) -> None:
-    """Saves a template; the file has any name."""
+    """Save a template to a file of any name."""
 
     def write(path: Path) -> None:
         compiled_with = compile_arguments(template) if template.compiled else None
@@ -30,7 +30,7 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_o
             try:
                 keras.saving.save_model(template, file, include_optimizer=include_optimizer)
             finally:
-                if compiled_with is not None:  # Keras takes the optimizer out of the model's own arguments
+                if compiled_with is not None:  # Keras removes the optimizer from the model's own arguments
                     restore_compile_arguments(template, compiled_with)
             if "training_config" in file.attrs:
                 file.attrs["training_config"] = json.dumps(loadable(json.loads(file.attrs["training_config"])))
@@ -40,7 +40,7 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_o
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Keras advises to save in another format. Who calls a function that names this one has chosen."""
+    """Hide Keras' advice to save in another format: the caller has chosen this one."""
     logger = logging.getLogger("absl")
 
     def wanted(record: logging.LogRecord) -> bool:
@@ -61,9 +61,9 @@ def read_model(
     max_seconds: float,
     max_gigabytes: float,
 ) -> keras.Model:
-    """Builds the model in a file, or the template in that of an old parallel model, with its weights, compiled.
+    """Return the model in a file, or the template of an old parallel model, with its weights, compiled.
 
-    In safe mode it is built twice, and first in a process that may be killed.
+    In safe mode it is built twice: first in another process, which may be killed.
     """
     trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
     with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:

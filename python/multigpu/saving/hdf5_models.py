@@ -1,4 +1,4 @@
-"""Whole models in HDF5 files, under the names that R has for them."""
+"""Save and load whole models as HDF5 files, under the names that R uses."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from multigpu.saving.template_facade import template_of
 def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> bool:
     """Save a model, with its optimizer's state, as one HDF5 file. A parallel model is saved as its template.
 
-    The file is written beside the old one and then put in its place, so that one of them is always there, whole. Keras
-    reads it without this package (`keras.models.load_model`, if its name ends in `.h5`), but does not go on training
-    from it: read it with `load_model_hdf5()` for that, or save as `.keras`.
+    The file is written beside the old one and then renamed, so that one of them always exists, whole. Keras reads it
+    without this package (`keras.models.load_model`, if its name ends in `.h5`), but without the state of the optimizer.
+    To continue training, read it with `load_model_hdf5()`, or save as `.keras`.
 
     Args:
         object: a template or a parallel model.
-        filepath: where to; any name, `~` is the home folder.
-        overwrite: whether a file that is there may be replaced.
+        filepath: path of the file, with any name. `~` is the home folder.
+        overwrite: whether an existing file may be replaced.
         include_optimizer: whether to save how the model was compiled, and the optimizer's state.
 
     Returns:
         True.
 
     Raises:
-        FileExistsError: the file is there and `overwrite` is False.
-        OSError: the file cannot be written; what was there stays.
+        FileExistsError: the file exists and `overwrite` is False.
+        OSError: the file cannot be written. An existing file stays unchanged.
 
     Example:
         >>> import keras, multigpu
@@ -48,29 +48,30 @@ def load_model_hdf5(
     max_seconds: float = 60,
     max_gigabytes: float = 2,
 ) -> keras.Model:
-    """Load a model from an HDF5 file, also of Keras 2, with its weights, compiled and with its optimizer's state.
+    """Load a model from an HDF5 file, also of Keras 2, compiled, with its weights and its optimizer's state.
 
-    Of a file that was saved from a parallel model of the old `multi_gpu_model` it reads the template, and warns.
+    From the file of a parallel model of the old `multi_gpu_model`, it reads the template and warns.
 
     Args:
-        filepath: the file; any name.
-        custom_objects: classes and functions of your own that are in the model, by name.
+        filepath: path of the file, with any name.
+        custom_objects: your own classes and functions in the model, by name.
         compile: whether to compile the model as it was when it was saved.
-        safe_mode: whether to read the file in a process of its own, and to refuse a model that names anything but parts
-            of models of Keras and what you passed or registered, or that holds code, such as a Lambda layer. The model
-            is built in that process first, within the limits below; of objects of your own, which stay here, only what
-            the file says beside them. False says that you trust the file: it is then read directly, which is faster.
-        max_seconds: of processor time that building the model may take, in safe mode.
-        max_gigabytes: of memory that building the model may take besides its weights, in safe mode.
+        safe_mode: whether to read the file in a separate process, and to raise an error if the model contains code,
+            such as a Lambda layer, or names anything except parts of Keras models and the objects that you passed or
+            registered. That process builds the model first, within the limits below. Your own objects are not available
+            there, so it checks only the other parts of the model. False means that you trust the file. It is then read
+            directly, which is faster.
+        max_seconds: the processor time that building the model may take, in safe mode.
+        max_gigabytes: the memory that building the model may take, besides its weights, in safe mode.
 
     Returns:
         The model.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UntrustedFileError: the file is damaged, of another kind, or hostile, or its model takes more than the limits;
-            an OSError and a ValueError.
-        ValueError: the model cannot be built or compiled from what is in the file.
+        FileNotFoundError: the file does not exist.
+        UntrustedFileError: the file is damaged, of another kind, or hostile, or its model exceeds the limits. It is an
+            OSError and a ValueError.
+        ValueError: the model cannot be built or compiled from the file.
 
     Example:
         >>> import keras, multigpu
@@ -97,14 +98,14 @@ def clean_parallel_hdf5(
 ) -> bool:
     """Convert an HDF5 file of a parallel model of Keras 2 into a plain file of its template.
 
-    Weights, optimizer and compilation are kept. A file of weights only has no model in it: load it into the template
-    with `load_model_weights_hdf5()`, and save that.
+    It keeps the weights, the optimizer and the arguments of `compile()`. If the file contains only weights, load it
+    into the template with `load_model_weights_hdf5()`, and save that.
 
     Args:
-        filepath: the old file.
-        to: where the plain file goes.
-        custom_objects: classes and functions of your own that are in the model, by name.
-        overwrite: whether a file at `to` may be replaced.
+        filepath: path of the old file.
+        to: path of the new file.
+        custom_objects: your own classes and functions in the model, by name.
+        overwrite: whether an existing file at `to` may be replaced.
         safe_mode: as for `load_model_hdf5()`.
         max_seconds: as for `load_model_hdf5()`.
         max_gigabytes: as for `load_model_hdf5()`.
@@ -113,8 +114,8 @@ def clean_parallel_hdf5(
         True.
 
     Raises:
-        ValueError: the old file is refused, as by `load_model_hdf5()`.
-        OSError: the new file cannot be written, as by `save_model_hdf5()`.
+        ValueError: the old file cannot be read, as in `load_model_hdf5()`.
+        OSError: the new file cannot be written, as in `save_model_hdf5()`.
 
     Example:
         >>> import keras, multigpu

@@ -1,4 +1,4 @@
-"""Weights in HDF5 files, under the names that R has for them."""
+"""Save and load weights as HDF5 files, under the names that R uses."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,23 +21,23 @@ KERAS_3_ENDING = ".weights.h5"
 
 
 def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True) -> bool:
-    """Save the weights of a model as one HDF5 file. Of a parallel model, these are the weights of the template.
+    """Save the weights of a model as one HDF5 file. For a parallel model, it saves the template's weights.
 
-    A name that ends in `.weights.h5` gets the format of Keras 3, which has the optimizer's state too; any other name
-    gets the one that lists weights by layer, as R and Keras 2 have it, and which can be loaded by name. Keras reads
-    both with `model.load_weights()`.
+    If the name ends in `.weights.h5`, the file has the format of Keras 3, which also contains the optimizer's state.
+    Any other name gives the format of R and Keras 2, which lists weights by layer and can be loaded by name. Keras
+    reads both with `model.load_weights()`.
 
     Args:
         object: a template or a parallel model.
-        filepath: where to; any name, `~` is the home folder.
-        overwrite: whether a file that is there may be replaced.
+        filepath: path of the file, with any name. `~` is the home folder.
+        overwrite: whether an existing file may be replaced.
 
     Returns:
         True.
 
     Raises:
-        FileExistsError: the file is there and `overwrite` is False.
-        OSError: the file cannot be written; what was there stays.
+        FileExistsError: the file exists and `overwrite` is False.
+        OSError: the file cannot be written. An existing file stays unchanged.
 
     Example:
         >>> import keras, multigpu
@@ -68,26 +68,26 @@ def load_model_weights_hdf5(
 ) -> Model:
     """Load weights from an HDF5 file into a model. The file may contain a whole model, or be from Keras 2.
 
-    All is checked before the first weight is changed. A file of a parallel model of the old `multi_gpu_model` is
-    recognised: the template's weights are taken out of it, with a warning. Layers are matched by their order and names
-    that differ only by Keras' counters (`conv2d_3` for `conv2d`) are the same.
+    It checks everything before it changes the first weight. From the file of a parallel model of the old
+    `multi_gpu_model`, it loads the template's weights and warns. It matches layers by their order. Names that differ
+    only in Keras' counters (`conv2d_3` for `conv2d`) count as the same.
 
     Args:
         object: a template or a parallel model.
-        filepath: the file; any name.
-        by_name: whether layers get the weights of the layer of the same name, and others keep theirs.
-        skip_mismatch: whether layers that do not fit keep their weights, with a warning.
-        reshape: whether weights of another shape are reshaped, if they have as many numbers.
-        safe_mode: whether a process of its own reads the file, within limits, and refuses what no file of weights
-            needs. False says that you trust it: it is then read directly, which is faster.
+        filepath: path of the file, with any name.
+        by_name: whether layers get the weights of the layer with the same name. Other layers keep their weights.
+        skip_mismatch: whether layers with other shapes keep their weights, with a warning.
+        reshape: whether weights of another shape are reshaped, if the number of elements is the same.
+        safe_mode: whether a separate process reads the file, within limits, and raises an error for contents that no
+            file of weights needs. False means that you trust the file. It is then read directly, which is faster.
 
     Returns:
         The model.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UntrustedFileError: the file is damaged, of another kind, or hostile; an OSError and a ValueError.
-        ValueError: the weights do not fit; the message names the layer, and the shape expected and found.
+        FileNotFoundError: the file does not exist.
+        UntrustedFileError: the file is damaged, of another kind, or hostile. It is an OSError and a ValueError.
+        ValueError: the weights do not fit. The message names the layer, and the expected and the received shape.
 
     Example:
         >>> import keras, multigpu
@@ -102,7 +102,7 @@ def load_model_weights_hdf5(
 
 
 def _write_listed(template: keras.Model, path: Path) -> None:
-    """The weights by layer."""
+    """Write the weights by layer."""
     with new_hdf5(path) as file:
         list_names(file, "layer_names", [layer.name for layer in template.layers])
         file.attrs["backend"], file.attrs["keras_version"] = "tensorflow", keras.__version__
@@ -114,7 +114,7 @@ def _write_listed(template: keras.Model, path: Path) -> None:
 def _write_weights(group: h5py.Group, weights: list[keras.Variable]) -> None:
     names: list[str] = []
     for weight in weights:
-        # parts of one layer may have layers of one name
+        # parts of one layer may contain layers of the same name
         taken = sum(name == weight.path or name.startswith(f"{weight.path}_") for name in names)
         names.append(f"{weight.path}_{taken}" if taken else weight.path)
         group.create_dataset(names[-1], data=np.asarray(weight))

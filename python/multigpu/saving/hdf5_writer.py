@@ -1,4 +1,4 @@
-"""A file that the HDF5 library writes in memory, and that then goes to disk, on whose errors the library crashes."""
+"""Write an HDF5 file in memory, and then to disk: the HDF5 library crashes on errors of disks."""
 
 import contextlib
 import io
@@ -9,14 +9,14 @@ import h5py
 
 
 class NamedBuffer(io.BytesIO):
-    """A file in memory that prints as a path, by whose ending Keras chooses the format."""
+    """A file in memory that prints as a path. Keras chooses the format by the path's ending."""
 
     def __str__(self) -> str:
         return "model.weights.h5"
 
 
 class NamedFile(h5py.File):
-    """An open HDF5 file that Keras takes where it expects a path: it prints as one."""
+    """An open HDF5 file that prints as a path, so that Keras accepts it as one."""
 
     def __str__(self) -> str:
         return "model.h5"
@@ -24,7 +24,7 @@ class NamedFile(h5py.File):
 
 @contextlib.contextmanager
 def new_buffer(path: Path) -> Iterator[NamedBuffer]:
-    """A new file to write to, which is on disk at the end."""
+    """Give a new file to write to, inside a `with` block, at whose end it is written to disk."""
     buffer = NamedBuffer()
     yield buffer
     path.write_bytes(buffer.getbuffer())
@@ -32,6 +32,6 @@ def new_buffer(path: Path) -> Iterator[NamedBuffer]:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path) -> Iterator[NamedFile]:
-    """A new HDF5 file to write to."""
+    """Give a new HDF5 file to write to, inside a `with` block, at whose end it is written to disk."""
     with new_buffer(path) as buffer, NamedFile(buffer, "w") as file:
         yield file

@@ -1,4 +1,4 @@
-"""Files of the old `multi_gpu_model`: the template nested as one layer, beside Lambda layers that cut the batch."""
+"""Read files of the old `multi_gpu_model`: the template is nested as a layer, beside Lambdas that slice the batch."""
 
 import re
 from typing import Any
@@ -13,9 +13,9 @@ LAMBDA = re.compile(r"lambda(_\d+)?$")
 
 
 def nested_template(layers: dict[str, list[Listed]]) -> str | None:
-    """The name of the layer in which a file of an old parallel model has the template; None if it is no such file.
+    """Return the layer name under which the file of an old parallel model has the template. None for other files.
 
-    The old function made one Lambda per GPU and input, and all weights are in one layer: the template.
+    The old function made one Lambda for each GPU and input. All weights are in one layer: the template.
     """
     with_weights = [name for name, listed in layers.items() if listed]
     num_slices = sum(LAMBDA.match(name) is not None and not listed for name, listed in layers.items())
@@ -23,16 +23,16 @@ def nested_template(layers: dict[str, list[Listed]]) -> str | None:
 
 
 def is_wrapped_for(layers: dict[str, list[Listed]], model: keras.Model) -> bool:
-    """Return whether a file is of an old parallel model, and the model no model of that structure itself."""
+    """Return whether a file is of an old parallel model and the model itself does not have that structure."""
     num_lambdas = sum(isinstance(layer, keras.layers.Lambda) for layer in model.layers)
     num_with_weights = sum(bool(layer.weights) for layer in model.layers)
     return nested_template(layers) is not None and not (num_lambdas >= 2 and num_with_weights == 1)
 
 
 def nested_config(config: dict[str, Any], name: str | None) -> dict[str, Any] | None:
-    """The configuration of the template, out of that of an old parallel model; None if it is of another model.
+    """Return the template's configuration from that of an old parallel model. None for other models.
 
-    Each Lambda of the old function has its slice and the number of slices as arguments.
+    Each Lambda of the old function has the number of its slice and the number of slices as arguments.
     """
     inner = config.get("config")
     layers = inner.get("layers") if isinstance(inner, dict) else None
@@ -46,7 +46,7 @@ def nested_config(config: dict[str, Any], name: str | None) -> dict[str, Any] | 
 
 
 def say_unwrapped(file: h5py.File, filepath: Any, name: str) -> None:
-    """Tells the user what was found and done."""
+    """Warn the user that the template was taken out of an old parallel model."""
     what = "model" if "model_config" in file.attrs else "weights"
     warn(
         f"{str(filepath)!r} holds the {what} of a parallel model of the old `multi_gpu_model`. "

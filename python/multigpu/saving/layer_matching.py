@@ -14,7 +14,7 @@ from multigpu.saving.weight_matching import Mismatch, Pairs, own_weights, pair, 
 
 
 def listed_group(file: h5py.File) -> h5py.Group | None:
-    """Where a file lists its layers: at the top, or under "model_weights" if it holds a whole model."""
+    """Return the group in which a file lists its layers: the file, or "model_weights" for a whole model."""
     for group in (file, file.get("model_weights")):
         if isinstance(group, h5py.Group) and any(name.startswith("layer_names") for name in group.attrs):
             return group
@@ -24,7 +24,7 @@ def listed_group(file: h5py.File) -> h5py.Group | None:
 def find_pairs(
     group: h5py.Group, model: keras.Model, filepath: Any, by_name: bool, skip_mismatch: bool, reshape: bool
 ) -> Pairs:
-    """All weights of the model with their values out of the file; nothing is changed yet."""
+    """Return all weights of the model with their values from the file. It changes nothing."""
     layers = listed_layers(group)
     parts: list[tuple[list[keras.Variable], list[Listed], str]]
     name = nested_template(layers)
@@ -83,7 +83,7 @@ def _parts_by_name(
 
 
 def _reshaped(weights: list[keras.Variable], listed: list[Listed]) -> Pairs | None:
-    """Values in the shapes of the weights, where the numbers of values are equal."""
+    """Return the values in the shapes of the weights, if the numbers of elements are equal."""
     sizes = [math.prod(weight.shape) for weight in weights]
     if sizes != [one.array.size for one in listed]:
         return None

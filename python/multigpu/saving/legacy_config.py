@@ -1,4 +1,4 @@
-"""A model out of the configuration in an HDF5 file: no larger than its weights."""
+"""Build a model from the configuration in an HDF5 file, no larger than the file's weights."""
 
 import json
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from multigpu.engines import variables_of_at_most
 from multigpu.private_api.serialization import model_from_config_of_keras2, operations
 from multigpu.saving.allowed_objects import callers_objects
 
-OPERATION = "operation>"  # before the name of one, which may be that of a layer as well
-SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files leave out
+OPERATION = "operation>"  # precedes the name of an operation, which may be the name of a layer, too
+SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files do not contain
 
 
 def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -> keras.Model:
-    """Builds a model, of what the scopes around this allow.
+    """Return a model built from objects that the surrounding scopes allow.
 
     Args:
-        config: the configuration of the model, as JSON has it.
-        num_elements: how many numbers the file has as weights. A model that wants more is not built: its configuration
-            may ask for any amount of memory. None if the file is trusted.
+        config: the configuration of the model, as read from JSON.
+        num_elements: the number of elements of the weights in the file. A larger model is not built, because its
+            configuration could require any amount of memory. None if the file is trusted.
     """
     limited = nullcontext() if num_elements is None else variables_of_at_most(num_elements + SPARE_ELEMENTS)
     with limited:
@@ -49,9 +49,9 @@ def _decoded(value: Mapping[str, Any]) -> Any:
 
 
 def _is_operation(called: Mapping[str, Any]) -> bool:
-    """Return whether a functional model called an operation, as it does for the mask of an Embedding, and not a layer.
+    """Return whether a functional model called an operation, as for the mask of an Embedding, and not a layer.
 
-    Some have the name of a layer, such as Add. But any layer says whether it is trainable.
+    Some operations have the name of a layer, such as Add. But every layer's configuration has `trainable`.
     """
     config, name = called.get("config"), called.get("class_name")
     if "inbound_nodes" not in called or not isinstance(config, dict) or not isinstance(name, str):
@@ -60,7 +60,7 @@ def _is_operation(called: Mapping[str, Any]) -> bool:
 
 
 def with_input_layers(config: Any) -> Any:
-    """The configuration with the input of each Sequential in a layer of its own: Keras 2 had it in the first layer."""
+    """Return the configuration with a layer for the input of each Sequential. Keras 2 had it in the first layer."""
     if isinstance(config, list):
         return [with_input_layers(each) for each in config]
     if not isinstance(config, dict):

@@ -1,4 +1,4 @@
-"""Weights from a file into a model: all is checked first, so that a model is never half changed."""
+"""Load weights from a file into a model. All is checked first, so that a model is never half changed."""
 
 import contextlib
 import zipfile
@@ -16,7 +16,7 @@ from multigpu.saving.layer_matching import find_pairs, listed_group
 from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, opened
 from multigpu.saving.weight_matching import assign
 
-IN_ARCHIVE = "model.weights.h5"  # where a `.keras` file has its weights
+IN_ARCHIVE = "model.weights.h5"  # the path of the weights in a `.keras` file
 
 
 def load_into(
@@ -28,10 +28,10 @@ def load_into(
     safe_mode: bool = True,
     **kwargs: Any,
 ) -> None:
-    """Reads weights of any format that Keras has, told by what is in the file, not by its name."""
+    """Read weights in any format of Keras, recognized by the contents of the file, not by its name."""
     path = expanded(filepath)
     with naming(filepath):
-        if path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or not of this machine
+        if path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or remote files
             with unchanged_on_error(template):
                 keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
             return
@@ -54,7 +54,7 @@ def load_into(
 def _load_unlisted(
     template: keras.Model, file: h5py.File, shown: Path, skip_mismatch: bool, kwargs: dict[str, Any]
 ) -> None:
-    """Reads the format of `.weights.h5`, with the optimizer's state, which Keras would leave out of a new optimizer."""
+    """Read the format of `.weights.h5`, with the optimizer's state, which Keras skips for a new optimizer."""
     if not file.visit(lambda name: name.rsplit("/", 1)[-1] == "vars" or None):
         raise refused(shown, "in which no weights are listed", "Use another copy of it.")
     optimizer = template.optimizer if template.compiled else None
@@ -73,7 +73,7 @@ def _load_unlisted(
 
 @contextlib.contextmanager
 def unchanged_on_error(model: keras.Model) -> Iterator[None]:
-    """Gives all variables of a model and its optimizer their values back if anything fails meanwhile."""
+    """Restore all variables of a model and its optimizer if a `with` block raises an error."""
     optimizer = model.optimizer if model.compiled else None
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
     before = [variable.numpy() for variable in variables]
@@ -86,7 +86,7 @@ def unchanged_on_error(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named_as_weights(path: str) -> Iterator[str]:
-    """A path of a file that ends as Keras expects it."""
+    """Give a path of the file that ends as Keras expects."""
     if path.endswith(".weights.h5"):
         yield path
         return
@@ -98,7 +98,7 @@ def _named_as_weights(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _weights_in_archive(path: Path) -> Iterator[Path]:
-    """The weights of a `.keras` file, as a file of their own."""
+    """Give the weights of a `.keras` file as a separate file."""
     with TemporaryDirectory(prefix="multigpu-") as folder:
         yield _extracted(path, folder)
 
@@ -109,7 +109,7 @@ def _extracted(path: Path, folder: str) -> Path:
             too_large = archive.getinfo(IN_ARCHIVE).file_size > MAX_UNFOLDING * path.stat().st_size + SPARE_BYTES
             if not too_large:
                 return Path(archive.extract(IN_ARCHIVE, folder))
-    except Exception as error:  # encrypted, cut, compressed in an unknown way: each has an error of its own
+    except Exception as error:  # encrypted, truncated, or unknown compression: each raises a different error
         what = f"a damaged or encrypted `.keras` file ({type(error).__name__}: {error})"
         raise refused(path, what, "Use another copy of it.") from error
     raise refused(path, "a zip archive that unfolds to many times its size", "Ask for a plain file.")

@@ -1,4 +1,4 @@
-"""Limits of processor time and memory for this process, which ends in them."""
+"""Limit the processor time and memory of this process. It ends when it reaches a limit."""
 
 import os
 import resource
@@ -8,14 +8,14 @@ import time
 
 
 def allow(seconds: float) -> None:
-    """Lets this process be killed when it has used so much processor time in all."""
+    """Let the system kill this process when it has used this much processor time in all."""
     signal.setitimer(signal.ITIMER_PROF, min(max(seconds - time.process_time(), 0.01), 1e9))
 
 
 def limit_memory(number: float) -> None:
-    """Allows so many bytes more than are in use now, where the system tells how many these are.
+    """Allow this many bytes more than are in use now, if the system reports how many are in use.
 
-    A limit that this process was started under stays.
+    A limit under which this process was started stays.
     """
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     if os.path.exists("/proc/self/statm"):
@@ -26,7 +26,7 @@ def limit_memory(number: float) -> None:
 
 
 def lift_limits() -> None:
-    """For what is not read from a file: starting TensorFlow."""
+    """Remove the limits, for work that does not read the file: starting TensorFlow."""
     signal.setitimer(signal.ITIMER_PROF, 0)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))

@@ -17,7 +17,7 @@ from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, sa
 from multigpu.saving.legacy_config import model_from_legacy_config
 from multigpu.saving.process_limits import allow, limit_memory
 
-BYTES_PER_WEIGHT_BYTE = 4  # the weights, and what makes their first values
+BYTES_PER_WEIGHT_BYTE = 4  # the weights, and the computation of their initial values
 KINDS = {
     kind.__name__: kind
     for kind in (
@@ -28,23 +28,23 @@ KINDS = {
 
 
 class Trial(NamedTuple):
-    """How to build a model, and within which limits; as JSON, for another process."""
+    """How to build a model, and within which limits. It is sent to another process as JSON."""
 
-    names: dict[str, str]  # of objects of the caller: of which kind they are
+    names: dict[str, str]  # the kinds of the caller's objects, by name
     compile: bool
     max_seconds: float
     max_gigabytes: float
     settings: dict[str, str]
-    backend: str  # that Keras runs on
+    backend: str  # the backend of Keras
 
     @classmethod
     def of(
         cls, custom_objects: dict[str, Any] | None, compile: bool, max_seconds: float, max_gigabytes: float
     ) -> "Trial":
-        """The trial of a caller.
+        """Return the trial for a caller's arguments.
 
         Raises:
-            ValueError: a limit is no positive number.
+            ValueError: a limit is not a positive number.
         """
         for name, limit in (("max_seconds", max_seconds), ("max_gigabytes", max_gigabytes)):
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
@@ -55,7 +55,7 @@ class Trial(NamedTuple):
         return cls(names, bool(compile), max_seconds, max_gigabytes, settings, keras.backend.backend())
 
     def run(self, copy: str, shown: str) -> dict[str, Any]:
-        """Builds the model in this process, which may be killed meanwhile. Returns why it cannot be built."""
+        """Build the model in this process, which may be killed meanwhile. Return why it cannot be built."""
         for name, value in self.settings.items():
             getattr(keras.config, f"set_{name}")(value)
         start_with_one_thread()
@@ -71,7 +71,7 @@ class Trial(NamedTuple):
         return {}
 
     def _build(self, file: h5py.File, shown: str) -> None:
-        """Builds the whole; where it has objects of the caller, who is elsewhere, also each part of it."""
+        """Build the model. If it contains the caller's objects, which are not here, also build each of its parts."""
         configs = list(configurations(file, shown))
         texts = set(_texts(configs))
         own = {name: kind for name, kind in self.names.items() if {name, name.rsplit(">", 1)[-1]} & texts}
@@ -89,7 +89,7 @@ class Trial(NamedTuple):
                 keras.optimizers.deserialize,
             ):
                 with _limits_only(), safely(objects, True, math.inf):
-                    make(json.loads(json.dumps(part)))  # Keras changes what it reads
+                    make(json.loads(json.dumps(part)))  # Keras changes its argument
 
 
 def kind_of(found: Any) -> str:
@@ -112,7 +112,7 @@ def stand_in(kind: str) -> Any:
 
 @contextlib.contextmanager
 def _limits_only() -> Iterator[None]:
-    """Lets pass what is wrong with a part alone."""
+    """Ignore errors of a single part, except those that the limits raise."""
     try:
         yield
     except OUT_OF_LIMITS:
@@ -128,7 +128,7 @@ def _make_layer(config: dict[str, Any]) -> Any:
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """All that have a class, the outermost first."""
+    """Return all parts of a configuration that have a class, the outermost first."""
     if isinstance(config, dict) and "class_name" in config:
         yield config
     for each in _values(config):

@@ -1,4 +1,4 @@
-"""Copies what is harmless in an HDF5 file into a new one: values and text, no links, no types that point elsewhere."""
+"""Copy the harmless contents of an HDF5 file to a new one: values and text, no links, no types that point elsewhere."""
 
 import math
 import sys
@@ -10,16 +10,16 @@ from multigpu.saving.process_limits import allow, limit_memory
 
 START_SECONDS, SECONDS_PER_OBJECT, BYTES_PER_SECOND = 1.2, 0.005, 20e6  # of processor time
 SPARE_MEMORY = 256 << 20
-HARMLESS_FILTERS = {1, 2, 3, 32000}  # deflate, shuffle, checksum and LZF: all that h5py brings along
+HARMLESS_FILTERS = {1, 2, 3, 32000}  # deflate, shuffle, checksum and LZF: the filters that are part of h5py
 MAX_DEPTH = 64
 
 
-class Refused(Exception):  # noqa: N818 (it is an answer)
-    """The file holds what no file of weights needs."""
+class Refused(Exception):  # noqa: N818 (it is an answer, not a failure)
+    """The file contains something that no file of weights needs."""
 
 
 class Copy:
-    """One copy under way: what is left of the budget, and what was seen."""
+    """A copy in progress: the rest of the budget, and the objects seen so far."""
 
     def __init__(self, budget: int):
         self.budget = budget
@@ -27,7 +27,7 @@ class Copy:
         self.bytes = 0
 
     def group(self, source: Any, target: Any, depth: int = 0) -> None:
-        """Copies a group with all that is in it."""
+        """Copy a group with all its contents."""
         self._enter(source)
         if depth > MAX_DEPTH:
             raise Refused(f"groups nested more than {MAX_DEPTH} deep")
@@ -74,7 +74,7 @@ class Copy:
             target.attrs[name] = value
 
     def _enter(self, item: Any) -> None:
-        """Counts each object once."""
+        """Count each object once."""
         address = h5py.h5o.get_info(item.id).addr
         if address in self.seen:
             raise Refused(f"{item.name!r} is there twice, under two names")
@@ -87,7 +87,7 @@ class Copy:
         self._grant_time()
 
     def _grant_time(self) -> None:
-        """Time for all objects and bytes so far, those that are about to be read included."""
+        """Allow time for all objects and bytes so far, including those that are about to be read."""
         allow(START_SECONDS + len(self.seen) * SECONDS_PER_OBJECT + self.bytes / BYTES_PER_SECOND)
 
     def _afford(self, name: str, number: int) -> None:
@@ -96,7 +96,7 @@ class Copy:
 
 
 def copy_file(source: str, target: str, budget: int) -> dict[str, Any]:
-    """Copies; returns why not."""
+    """Copy the file, and return why that failed, if it did."""
     limit_memory(budget + SPARE_MEMORY)
     allow(START_SECONDS)
     try:
@@ -104,6 +104,6 @@ def copy_file(source: str, target: str, budget: int) -> dict[str, Any]:
             Copy(budget).group(file, copy)
     except Refused as reason:
         return {"refused": str(reason)}
-    except Exception as error:  # whatever the library says of a damaged file
+    except Exception as error:  # any error of the library for a damaged file
         return {"damaged": f"{type(error).__name__}: {error}"}
     return {}

@@ -1,4 +1,4 @@
-"""Save and load for a parallel model: files contain its template, whole."""
+"""Save and load a parallel model. Files contain its template, whole."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ HDF5_ENDINGS = (".h5", ".hdf5")
 def save(
     template: keras.Model, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
 ) -> None:
-    """Saves a template. One file (`.keras`, `.h5`) is written whole; a folder, or a place elsewhere, as Keras does."""
+    """Save a template. One file (`.keras`, `.h5`) is written whole; a folder, or a remote place, as by Keras."""
     if not _is_here(filepath) or zipped is False or not str(filepath).endswith((".keras", *HDF5_ENDINGS)):
         _check_overwrite(filepath, overwrite)
         keras.Model.save(template, filepath, zipped=zipped, **kwargs)
@@ -32,7 +32,7 @@ def save(
 def save_weights(
     template: keras.Model, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
 ) -> None:
-    """Saves a template's weights. One file is written whole; several, with `max_shard_size`, as Keras does."""
+    """Save a template's weights. One file is written whole; several, with `max_shard_size`, as by Keras."""
     if not _is_here(filepath) or max_shard_size is not None or not str(filepath).endswith(".weights.h5"):
         _check_overwrite(filepath, overwrite)
         keras.Model.save_weights(template, filepath, max_shard_size=max_shard_size)
@@ -41,18 +41,18 @@ def save_weights(
 
 
 def write_unlisted(template: keras.Model, path: Path) -> None:
-    """The format of `.weights.h5`, which has the optimizer's state too."""
+    """Write the format of `.weights.h5`, which also contains the optimizer's state."""
     with new_buffer(path) as file:
         keras.Model.save_weights(template, file)
 
 
 def load_weights(template: keras.Model, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
-    """Loads weights from any file that the template takes, and from those of the old parallel models."""
+    """Load weights from any file that the template accepts, and from those of the old parallel models."""
     load_into(template, filepath, bool(kwargs.pop("by_name", False)), skip_mismatch, **kwargs)
 
 
 def _is_here(filepath: Any) -> bool:
-    """Return whether it is a path on this machine: Keras also takes open files and places elsewhere, as `hf://`."""
+    """Return whether a path is on this machine. Keras also accepts open files and remote places, as `hf://`."""
     return isinstance(filepath, str | os.PathLike) and "://" not in str(filepath)
 
 

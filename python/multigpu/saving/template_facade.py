@@ -1,4 +1,4 @@
-"""The side of a parallel model that files see: the template."""
+"""The methods with which Keras saves, copies and describes a parallel model: they answer as its template."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ PARTS = (keras.Layer, keras.Metric, keras.Loss, keras.Optimizer, list, tuple, di
 
 
 class TemplateFacade(AnswersAsTemplate):
-    """Answers everything that Keras asks a model when it saves, copies or describes it, as the template would.
+    """Answer as the template would when Keras saves, copies or describes the parallel model.
 
-    So `keras.saving.save_model(parallel, …)` and `keras.models.clone_model(parallel)` give the plain template, with
-    nothing changed in Keras: they go by `__class__`, by the names that `dir()` lists, and by these methods.
+    So `keras.saving.save_model(parallel, …)` and `keras.models.clone_model(parallel)` give the plain template, without
+    a change in Keras: they use `__class__`, the names that `dir()` lists, and these methods.
     """
 
     @property  # type: ignore[misc]
@@ -32,19 +32,19 @@ class TemplateFacade(AnswersAsTemplate):
         return dir(self.__dict__.get("template", type(self)))
 
     def get_config(self) -> dict[str, Any]:
-        """The template's configuration."""
+        """Return the template's configuration."""
         return self.template.get_config()
 
     def to_json(self, **kwargs: Any) -> str:
-        """The template's configuration as JSON."""
+        """Return the template's configuration as JSON."""
         return self.template.to_json(**kwargs)
 
     def get_build_config(self) -> dict[str, Any] | None:
-        """How the template was built."""
+        """Return the configuration of the template's `build()`."""
         return self.template.get_build_config()
 
     def get_compile_config(self) -> dict[str, Any]:
-        """How the template was compiled."""
+        """Return the configuration of the template's `compile()`."""
         if is_for_sklearn():
             raise self._left_behind(
                 "trained by a wrapper for scikit-learn, which trains clones",
@@ -64,40 +64,40 @@ class TemplateFacade(AnswersAsTemplate):
         )
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the variables that belong to none of the template's layers."""
+        """Save the variables that belong to none of the template's layers."""
         self.template.save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the variables that belong to none of the template's layers."""
+        """Load the variables that belong to none of the template's layers."""
         self.template.load_own_variables(store)
 
     def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
-        """Saves the template: a plain file, written whole, which Keras loads without this package."""
+        """Save the template: a plain file, written whole, which Keras loads without this package."""
         saving.save(self.template, filepath, overwrite, zipped, **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
-        """Saves the template's weights, and the state of the optimizer."""
+        """Save the template's weights, and the state of the optimizer."""
         saving.save_weights(self.template, filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
-        """Loads weights into the template, from any file that the template takes. On an error, nothing is changed."""
+        """Load weights into the template, from any file that it accepts. On an error, nothing changes."""
         saving.load_weights(self.template, filepath, skip_mismatch, **kwargs)
 
     def export(self, *args: Any, **kwargs: Any) -> None:
-        """Exports the template for serving."""
+        """Export the template for serving."""
         self.template.export(*args, **kwargs)
 
 
 def is_part(template: keras.Model, name: str) -> bool:
-    """Return whether a private attribute holds parts of the template, which Keras looks for when it saves."""
+    """Return whether a private attribute contains parts of the template, which Keras looks for when it saves."""
     return isinstance(getattr(template, name, None), PARTS)
 
 
 def template_of(model: keras.Model) -> keras.Model:
-    """The template of a parallel model; any other model itself.
+    """Return the template of a parallel model, or any other model itself.
 
     Raises:
-        ValueError: it is no model of Keras.
+        ValueError: it is not a Keras model.
     """
     if issubclass(type(model), TemplateFacade):
         return model.template

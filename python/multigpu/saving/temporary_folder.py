@@ -1,4 +1,4 @@
-"""A hidden folder to write in, which does not outlive its process: what a killed one leaves, the next takes away."""
+"""A hidden folder to write in, which does not outlive its process: the next save deletes a killed one's."""
 
 import contextlib
 import fcntl
@@ -11,13 +11,13 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
-    """A new folder beside a file, locked as long as it is in use; those that dead processes have left are deleted.
+    """Give a new folder beside a file, locked while it is in use. Delete the folders of dead processes.
 
-    A lock ends with the process that holds it, whatever number that had. It is on a file of its own: one on the file
-    that is written would keep readers from it, since the HDF5 library locks what it reads.
+    A lock ends with the process that holds it. It is on a separate file: a lock on the written file would keep readers
+    from it, because the HDF5 library locks the files that it reads.
     """
     for left in _folders(target.parent):
-        with contextlib.suppress(OSError):  # another save was quicker
+        with contextlib.suppress(OSError):  # another save has deleted it
             _take_away(left)
     folder, lock = _new_locked(target.parent)
     try:
@@ -27,12 +27,12 @@ def folder_beside(target: Path) -> Iterator[Path]:
 
 
 def _prefix() -> str:
-    """This machine is part of the name: on a network's file system, locks may be seen on their own machine only."""
+    """Return this machine's prefix for folders: on network file systems, locks may be visible on one machine only."""
     return f".saving-{os.uname().nodename}-"
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Folders that this user's processes on this machine have made to write in."""
+    """Return the folders that this user's processes on this machine have made to write in."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         return [
             Path(entry.path)
@@ -44,7 +44,7 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _new_locked(parent: Path) -> tuple[Path, int]:
-    """A new folder and its lock. Another save that comes between making and locking it takes it for a leftover."""
+    """Make a folder and lock it. Try again if another save deletes it before it is locked."""
     while True:
         folder = parent / f"{_prefix()}{secrets.token_hex(8)}"
         folder.mkdir(mode=0o700)
@@ -55,7 +55,7 @@ def _new_locked(parent: Path) -> tuple[Path, int]:
         except OSError:
             folder.rmdir()
             raise
-        with contextlib.suppress(OSError):  # where nothing can be locked, nothing is taken for a leftover
+        with contextlib.suppress(OSError):  # if nothing can be locked, nothing is deleted as a leftover
             fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock).st_nlink:
             return folder, lock
@@ -66,7 +66,7 @@ def _take_away(folder: Path) -> None:
     lock = _open_lock(folder)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # in use, or it cannot be known
+    except OSError:  # in use, or unknown
         os.close(lock)
     else:
         _delete(folder, lock)
@@ -77,7 +77,7 @@ def _open_lock(folder: Path) -> int:
 
 
 def _delete(folder: Path, lock: int) -> None:
-    """Deletes a folder whose lock is held. A network's file system keeps files that are open: the folder goes last."""
+    """Delete a folder whose lock is held. Network file systems keep open files, so the folder goes last."""
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
     with contextlib.suppress(OSError):

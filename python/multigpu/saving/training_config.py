@@ -1,4 +1,4 @@
-"""How a model in an HDF5 file was compiled, and the state of its optimizer: written and read."""
+"""Write and read how a model in an HDF5 file was compiled, and the state of its optimizer."""
 
 import inspect
 import re
@@ -14,17 +14,17 @@ from multigpu.saving.allowed_objects import scope_of
 from multigpu.saving.weight_lists import listed_names
 from multigpu.saving.weight_matching import assign
 
-RESOLVED_BY_COMPILE = ("accuracy", "acc", "crossentropy", "ce")  # by the shape of the output
+RESOLVED_BY_COMPILE = ("accuracy", "acc", "crossentropy", "ce")  # chosen by the shape of the output
 KEPT = ("loss_weights", "run_eagerly", "steps_per_execution", "jit_compile", "auto_scale_loss")
 
 
 def loadable(training_config: dict[str, Any]) -> dict[str, Any]:
-    """Losses under names that Keras finds again: it writes "mse" and then looks for a function of that name."""
+    """Return losses under names that Keras finds again: it writes "mse" and then looks for a function of that name."""
 
     def full_name(loss: str) -> str:
         try:
             found = keras.losses.get(loss)
-        except ValueError:  # a loss of somebody's own
+        except ValueError:  # a custom loss
             return loss
         return found.__name__ if inspect.isfunction(found) else loss
 
@@ -32,10 +32,10 @@ def loadable(training_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[str, Any] | None) -> dict[str, Any]:
-    """The arguments with which to compile a model that was read, as it was when it was saved.
+    """Return the arguments to compile a loaded model with, as it was when it was saved.
 
     Raises:
-        ValueError: a loss, metric or optimizer is not known here.
+        ValueError: a loss, metric or optimizer is unknown.
     """
     with scope_of(custom_objects):
         arguments = {name: training_config[name] for name in KEPT if training_config.get(name) is not None}
@@ -46,7 +46,7 @@ def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[s
 
 
 def _restored(config: Any, module: Any) -> Any:
-    """Nested losses or metrics, of `keras.losses` or `keras.metrics`."""
+    """Return nested losses or metrics of `keras.losses` or `keras.metrics`."""
     if isinstance(config, str):
         return _known(config, module)
     if isinstance(config, dict) and "class_name" in config:
@@ -54,7 +54,7 @@ def _restored(config: Any, module: Any) -> Any:
         made = restored if isinstance(restored, str) else module.deserialize(restored)
         if not isinstance(made, str):
             return _checked(made)
-        return _known(made, module)  # Keras gives a name back that it does not know
+        return _known(made, module)  # Keras returns a name that it does not know
     if isinstance(config, dict):
         return {name: _restored(each, module) for name, each in config.items()}
     return [_restored(each, module) for each in config] if isinstance(config, list | tuple) else config
@@ -67,14 +67,14 @@ def _checked(made: Any) -> Any:
 
 
 def _known(name: str, module: Any) -> Any:
-    """Return the caller's object of a name, or the name if `compile()` will find it, which looks only in training."""
+    """Return the caller's object of a name, or the name itself if `compile()` will find it."""
     if name not in RESOLVED_BY_COMPILE and keras.saving.get_registered_object(name) is None:
         module.get(name)  # raises if there is none
     return keras.saving.get_registered_object(name) or name
 
 
 def _of_keras_3(config: dict[str, Any]) -> Any:
-    """The configuration of a loss or metric as Keras 3 has it; Keras 2 wrapped metrics that are functions."""
+    """Return the configuration of a loss or metric in the form of Keras 3. Keras 2 wrapped functions as metrics."""
     inner = config.get("config")
     if not isinstance(inner, dict):
         return config
@@ -85,7 +85,7 @@ def _of_keras_3(config: dict[str, Any]) -> Any:
 
 
 def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
-    """The optimizer."""
+    """Return the optimizer of a configuration."""
     made = _made_optimizer(config)
     if not isinstance(made, keras.Optimizer):
         raise ValueError(f"{made!r} is no optimizer.")
@@ -115,10 +115,10 @@ def _map_names(function: Callable[[str], str], config: Any) -> Any:
 
 
 def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
-    """Gives the optimizer of a model the state that is in a file, for the weights that are trained.
+    """Give a model's optimizer the state in a file, for the trainable weights.
 
-    State that does not fit, such as that of an optimizer of Keras 2 that Keras 3 has changed, is left out with a
-    warning: training then starts anew from the weights.
+    State that does not fit, as from an optimizer of Keras 2 that Keras 3 has changed, is skipped with a warning. The
+    optimizer then starts with new state.
     """
     group = file.get("optimizer_weights")
     if not isinstance(group, h5py.Group):
@@ -131,7 +131,7 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
         wanted = [variable for variable in wanted if variable.name != "learning_rate"]
     arrays = [group.get(name) for name in names]
     shapes = [getattr(array, "shape", None) for array in arrays]
-    if len(shapes) > 0 and set(shapes) == {()} and np.all(np.asarray(arrays[0]) == 0):  # no steps: none made the rest
+    if len(shapes) > 0 and set(shapes) == {()} and np.all(np.asarray(arrays[0]) == 0):  # no steps, no other state
         wanted = wanted[: len(shapes)]
     if shapes != [tuple(variable.shape) for variable in wanted]:
         warn(
@@ -144,7 +144,7 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
 
 
 def _in_order_of_keras_3(names: list[str]) -> list[str]:
-    """Steps first, then the slots weight by weight. Until 2.10 Keras had all of one kind, then all of the next."""
+    """Return the names in Keras 3's order: steps, then slots by weight. Until 2.10, slots were sorted by kind."""
     steps = [name for name in names if name.rsplit("/", 1)[-1] in ("iter:0", "iteration:0", "iterations:0")]
     slots = [
         name for name in names if name not in steps and "learning_rate" not in name and not name.endswith("decay:0")

@@ -1,4 +1,4 @@
-"""Untrusted files: nothing of them is opened here but a copy, which another process made of what is harmless."""
+"""Open untrusted files: only a copy of the harmless contents, which another process has made."""
 
 import contextlib
 import errno
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from multigpu.saving.sandboxed_build import Trial
 
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
-MAX_UNFOLDING, SPARE_BYTES = 10, 64 << 20  # compressed weights are at most so many times the size of their file
-TRIAL = {"stage": "trial"}  # what the process says before it builds a model
+MAX_UNFOLDING, SPARE_BYTES = 10, 64 << 20  # weights are at most this many times as large as their compressed file
+TRIAL = {"stage": "trial"}  # the line that the process prints before it builds a model
 
 
 @contextlib.contextmanager
 def opened(
     filepath: Any, safe_mode: bool = True, name: str = "copy.h5", trial: "Trial | None" = None
 ) -> Iterator[h5py.File]:
-    """An HDF5 file: itself if it is trusted, or else a copy that holds only groups, arrays of numbers, and text.
+    """Give an open HDF5 file: the file itself if trusted, or a copy with only groups, arrays of numbers, and text.
 
-    The copy is made in the folder for temporary files (`TMPDIR`), at about the size of the file, by a process with
-    limits of time and memory: opening a damaged or hostile HDF5 file can crash the process that does it. It is gone
-    afterwards.
+    Opening a damaged or hostile HDF5 file can crash the process. So another process, with limits of time and memory,
+    makes the copy. The copy is in the folder for temporary files (`TMPDIR`), needs about the size of the file, and is
+    deleted at the end.
 
     Args:
-        filepath: the file.
-        safe_mode: whether it may be hostile.
-        name: of the copy.
-        trial: how that process builds the model in the file, to see that it can be built.
+        filepath: path of the file.
+        safe_mode: whether the file may be hostile.
+        name: the copy's name.
+        trial: how that process builds the model in the file, to check that it can be built.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UntrustedFileError: it is empty, damaged, no HDF5 file, or, in safe mode, holds links, values kept elsewhere,
-            arrays that unfold to many times its size, or a model that cannot be built. It is an OSError, as h5py would
-            raise, and a ValueError.
+        FileNotFoundError: the file does not exist.
+        UntrustedFileError: the file is empty, damaged, or not an HDF5 file; or, in safe mode, it contains links, values
+            in other files, arrays that unpack to many times its size, or a model that cannot be built. It is an
+            OSError, as h5py would raise, and a ValueError.
     """
     source = expanded(filepath)
     check_kind(source)
@@ -62,7 +62,7 @@ def opened(
 
 
 def check_kind(source: Path) -> None:
-    """Refuses what is no regular HDF5 file at first sight."""
+    """Raise an error for a path that is obviously not a regular HDF5 file."""
     if not source.exists():
         what = "Expected the path of a file. Received one that does not exist"
         raise FileNotFoundError(errno.ENOENT, what, str(source))
@@ -112,7 +112,7 @@ def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
 
 
 def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
-    """Return the lines that a process has written; none if it is another program."""
+    """Return the lines that a process has printed. None for another program."""
     try:
         return [json.loads(line) for line in done.stdout.splitlines()]
     except ValueError:
@@ -122,7 +122,7 @@ def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
 def _failed_trial(
     source: Path, trial: "Trial", done: subprocess.CompletedProcess[bytes], answers: list[dict[str, Any]]
 ) -> Exception:
-    """The error for a model that was not built in its limits."""
+    """Return the error for a model that was not built within its limits."""
     trust = "or `safe_mode=False` if you trust the file"
     if done.returncode == -signal.SIGPROF:
         what = f"whose model takes more than {trial.max_seconds:g} s of processor time to build"

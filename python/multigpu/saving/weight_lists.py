@@ -1,4 +1,4 @@
-"""Weights as an HDF5 file of Keras lists them: by layer, in order."""
+"""Read and write the lists of weights in an HDF5 file of Keras: by layer, in order."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,27 +7,27 @@ import h5py
 import numpy as np
 
 TOP_LEVEL = "top_level_model_weights"
-ATTRIBUTE_BYTES = 64_000  # a little less than HDF5 can keep as one attribute
+ATTRIBUTE_BYTES = 64_000  # a little less than the limit of HDF5 for one attribute
 
 
 class Listed(NamedTuple):
     """One array in the file."""
 
-    name: str  # as in the list of its layer, such as "conv/kernel:0"
+    name: str  # the name in the list of its layer, such as "conv/kernel:0"
     array: h5py.Dataset
 
 
 def listed_layers(group: h5py.Group) -> dict[str, list[Listed]]:
-    """The layers that a file lists, with their weights, in its order.
+    """Return the layers that a file lists, with their weights, in the file's order.
 
     Raises:
-        ValueError: a list names what is not there.
+        ValueError: a list names an array that does not exist.
     """
     return {name: _listed_weights(group, name) for name in listed_names(group, "layer_names")}
 
 
 def list_names(group: h5py.Group, name: str, texts: Sequence[str]) -> None:
-    """Writes a list of names, in several parts if it is too long for one."""
+    """Write a list of names, in several parts if it is too long for one."""
     encoded = np.array([text.encode() for text in texts])
     num_parts = -(-encoded.nbytes // ATTRIBUTE_BYTES)
     if num_parts <= 1:
@@ -38,7 +38,7 @@ def list_names(group: h5py.Group, name: str, texts: Sequence[str]) -> None:
 
 
 def listed_names(group: h5py.Group, name: str) -> list[str]:
-    """Reads such a list."""
+    """Read such a list."""
     parts = [name] if name in group.attrs else []
     while name not in group.attrs and f"{name}{len(parts)}" in group.attrs:
         parts.append(f"{name}{len(parts)}")
@@ -58,5 +58,5 @@ def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
 
 
 def top_level(group: h5py.Group) -> list[Listed]:
-    """Weights of the model that belong to none of its layers."""
+    """Return the weights of the model that belong to none of its layers."""
     return _listed_weights(group, TOP_LEVEL) if TOP_LEVEL in group else []

@@ -1,4 +1,4 @@
-"""How the weights of a model pair with those that a file lists."""
+"""Match the weights of a model with those that a file lists."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ class Mismatch(NamedTuple):
     found: str
 
     def error(self) -> ValueError:
-        """The error that names layer, expected and found."""
+        """The error that names the layer, the expected and the received shape."""
         return ValueError(
             f"Expected {self.expected} for {self.what}. Received {self.found} in the file. Load it into a model of the "
             "same structure, or pass `skip_mismatch=True` to leave out what does not fit."
@@ -28,20 +28,20 @@ class Mismatch(NamedTuple):
 
 
 def saved_order(layer: keras.Layer) -> list[keras.Variable]:
-    """The weights of a layer or model in the order of such files: the trainable ones first."""
+    """Return the weights of a layer or model in the order of such files: trainable weights first."""
     return [*layer.trainable_weights, *layer.non_trainable_weights]
 
 
 def own_weights(model: keras.Model) -> list[keras.Variable]:
-    """The weights of a model that belong to none of its layers."""
+    """Return the weights of a model that belong to none of its layers."""
     of_layers = {id(weight) for layer in model.layers for weight in layer.weights}
     return [weight for weight in saved_order(model) if id(weight) not in of_layers]
 
 
 def pair(weights: Sequence[keras.Variable], listed: Sequence[Listed], what: str) -> Pairs | Mismatch:
-    """Pairs the weights of one layer with those in the file: by name if names tell them apart, or else by order.
+    """Pair the weights of one layer with those in the file: by name if names are unique, otherwise by order.
 
-    The order alone may deceive: it changes when a part of a nested model is frozen.
+    The order alone may be wrong: it changes when a part of a nested model is frozen.
     """
     if len(weights) != len(listed):
         return Mismatch(what, f"{len(weights)} weights", f"{len(listed)}")
@@ -59,14 +59,14 @@ def pair(weights: Sequence[keras.Variable], listed: Sequence[Listed], what: str)
 def _by_name(
     weights: Sequence[keras.Variable], listed: Sequence[Listed], short: Callable[[str], str]
 ) -> list[Listed] | None:
-    """The listed weights in the order of the model's, if their names tell them apart."""
+    """Return the listed weights in the order of the model's, if their names are unique."""
     found = {short(one.name): one for one in listed}
     wanted = [short(weight.path) for weight in weights]
     return [found[name] for name in wanted] if len(found) == len(listed) and set(wanted) == set(found) else None
 
 
 def _by_role(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> list[Listed] | None:
-    """The listed weights with the k-th of each role ("kernel") where the model has its k-th."""
+    """Return the listed weights with the k-th of each role ("kernel") at the place of the model's k-th."""
     left: dict[str, list[Listed]] = {}
     for one in listed:
         left.setdefault(role(one.name), []).append(one)
@@ -84,12 +84,12 @@ def _shapes_fit(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> 
 
 
 def last_parts(name: str) -> str:
-    """The layer and the role of a weight: `"net/conv2d_3/kernel:0"` → `"conv2d_3/kernel"`."""
+    """Return the layer and the role of a weight: `"net/conv2d_3/kernel:0"` → `"conv2d_3/kernel"`."""
     return "/".join(name.removesuffix(":0").split("/")[-2:])
 
 
 def plain_name(name: str) -> str:
-    """The same without Keras' counters: `"net/conv2d_3/kernel:0"` → `"conv2d/kernel"`."""
+    """Return the same without Keras' counters: `"net/conv2d_3/kernel:0"` → `"conv2d/kernel"`."""
     return "/".join(without_counter(part) for part in last_parts(name).split("/"))
 
 
@@ -99,11 +99,11 @@ def role(name: str) -> str:
 
 
 def without_counter(name: str) -> str:
-    """A name without the number by which Keras tells layers of one kind apart."""
+    """Return a name without the number by which Keras distinguishes layers of one kind."""
     return re.sub(r"_\d+$", "", name)
 
 
 def assign(pairs: Pairs) -> None:
-    """Gives weights their values; each stays on the device that owns it."""
+    """Give weights their values. Each stays on the device that owns it."""
     for weight, value in pairs:
         weight.assign(value)

@@ -1,9 +1,9 @@
 """R inside this Python process: one live model, used from both languages.
 
-R is started once, with the R package multigpu attached, and reticulate in it attaches to this very Python. So a Keras
-model is one object on both sides. Needs Linux, R, the R package, and rpy2: `pip install 'multigpu[r]'`.
+R is started once, with the R package multigpu attached. Its reticulate attaches to this Python process, so a Keras
+model is the same object on both sides. This needs Linux, R, the R package, and rpy2: `pip install 'multigpu[r]'`.
 
-What crosses, in both directions:
+These values are converted, in both directions:
 
 | Python | R | how |
 |---|---|---|
@@ -14,12 +14,12 @@ What crosses, in both directions:
 | number, text, bool, None | vector of length one, NULL | by value |
 | list, tuple; dict with text keys | list or vector; named list | each element crosses |
 
-An R vector without dimensions becomes an array of one dimension, for which R copies it once.
+An R vector without dimensions becomes an array with one dimension. R copies it once for this.
 
-What R has seen of Python's lives until R collects its garbage: `call("gc")` has it do so at once.
+Python objects that R has received stay in memory until R collects its garbage: `call("gc")` does this at once.
 
-While R runs, it holds Python's lock: other Python threads wait, as they do for any Python code, until R calls Python or
-is done. Only Python's main thread can call R.
+While R runs, it holds Python's lock. Other Python threads wait, as for any Python code, until R calls Python or ends.
+Only Python's main thread can call R.
 """
 
 from typing import Any
@@ -33,25 +33,26 @@ __all__ = ["AsItIs", "RError", "RFunction", "RWarning", "call", "load_ipython_ex
 
 
 def start() -> None:
-    """Starts R in this process, with the R package multigpu attached. Once is enough, and `run()` does it, too.
+    """Start R in this process, with the R package multigpu attached. You need not call it: `run()` starts R, too.
 
     Raises:
         ImportError: R, rpy2, or one of the R packages reticulate and multigpu is missing or too old. The message says
             what to install.
-        RuntimeError: called on another thread than Python's main one.
+        RuntimeError: the caller is not Python's main thread.
     """
     started_r()
 
 
 def run(code: str, /, **objects: Any) -> Any:
-    """Runs R code, as a script.
+    """Run R code, as a script.
 
     Args:
         code: R code, of one or more lines.
-        objects: what is bound to these names in R's global environment, where it stays, as does what the code assigns.
+        objects: values for these names in R's global environment. They stay there, and so does everything that the code
+            assigns.
 
     Returns:
-        The value of the last line, in Python.
+        The value of the last line, as a Python value.
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
@@ -67,7 +68,7 @@ def run(code: str, /, **objects: Any) -> Any:
 
 
 def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
-    """Calls an R function with Python objects, of which R keeps none.
+    """Call an R function with Python objects. R keeps none of them.
 
     Args:
         function: name of an R function, such as `"multi_gpu_model"` or `"stats::quantile"`.
@@ -75,7 +76,7 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
         named: arguments by name.
 
     Returns:
-        What the function returns, in Python.
+        The function's result, as a Python value.
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
@@ -91,7 +92,7 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Adds rpy2's `%R` and `%%R` to Jupyter, with the crossing of this module: `%load_ext multigpu.embedded_r`."""
+    """Add rpy2's `%R` and `%%R` to Jupyter, with this module's conversion: `%load_ext multigpu.embedded_r`."""
     from multigpu.r.embedded.magic import add_magic
 
     add_magic(shell)

@@ -1,6 +1,6 @@
 """Convert values between Python and R: Python's half. R's half, which calls it, is `R/embedded-convert.R`.
 
-Models and all else that R has no kind of its own for cross as they are: one object, seen from two sides.
+Models and all other objects without a counterpart in R are passed by reference: both languages see the same object.
 """
 
 import ctypes
@@ -15,28 +15,28 @@ import numpy as np
 
 from multigpu.r.embedded.request import Request
 
-pending: list[Request] = []  # a stack: R may call Python, which asks R
-_let_go: deque[int] = deque()  # numbers of functions that R need not keep any longer
+pending: list[Request] = []  # a stack, because R may call Python, which may call R again
+_let_go: deque[int] = deque()  # numbers of functions that R may delete
 _numbers = itertools.count()
 
 
 def current() -> Request:
-    """The request that R is to answer."""
+    """Return the request that R has to answer."""
     return pending[-1]
 
 
 class AsItIs:
-    """A value that R is to get as a Python object, without a copy. R gives it back when it collects garbage."""
+    """A value that R receives as a Python object, without a copy. R releases it when it collects garbage."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 class RFunction:
-    """A function of R, which keeps it under a number. Called with Python values, it gives Python values.
+    """A function of R, which R keeps under a number. It receives and returns Python values.
 
     Args:
-        ask: puts a request to R.
+        ask: a function that sends a request to R.
     """
 
     def __init__(self, ask: Callable[[Request], Any]) -> None:
@@ -45,22 +45,22 @@ class RFunction:
         weakref.finalize(self, _let_go.append, self.number).atexit = False
 
     def __call__(self, *unnamed: Any, **named: Any) -> Any:
-        """Calls it.
+        """Call the R function.
 
         Raises:
-            RError: R did.
-            RuntimeError: called on another thread than Python's main one.
+            RError: R raised an error.
+            RuntimeError: the caller is not Python's main thread.
         """
         return self._ask(Request(self, is_call=True, unnamed=unnamed, named=named))
 
 
 def numbers_let_go() -> list[int]:
-    """Numbers of R's functions that Python has forgotten since it was asked the last time."""
+    """Return the numbers of R's functions that Python has released since the last call."""
     return [_let_go.popleft() for _ in range(len(_let_go))]
 
 
 def kind_of(value: Any) -> str:
-    """How a value crosses to R."""
+    """Return the kind of a value, by which it is converted for R."""
     if isinstance(value, np.ndarray) and value.ndim > 0 and value.dtype.kind in "iuf":
         return "array"
     if isinstance(value, keras.callbacks.History):
@@ -79,13 +79,13 @@ def kind_of(value: Any) -> str:
 
 
 def _are_large_integers(value: Any) -> bool:
-    """Return whether a whole number, or a list of them, needs more than R's 32 bits, which reticulate 1.28 cuts off."""
+    """Return whether integers need more than R's 32 bits, which reticulate 1.28 truncates."""
     values = value if isinstance(value, (list, tuple)) else [value]
     return all(type(each) is int for each in values) and any(abs(each) >= 2**31 for each in values)
 
 
 def _is_vector(values: Sequence[Any]) -> bool:
-    """Return whether R has a vector for a list: it holds only numbers, or only texts."""
+    """Return whether a list is a vector in R: it contains only numbers, or only texts."""
     return bool(values) and any(all(type(value) is kind for value in values) for kind in (bool, int, float, str))
 
 
@@ -93,13 +93,13 @@ def _is_vector(values: Sequence[Any]) -> bool:
 
 
 def storage_of(array: np.ndarray) -> tuple[str, list[float]]:
-    """The mode and the dimensions of an R array for these numbers. R has no integers of more than 32 bits."""
+    """Return the mode and the dimensions of an R array for these numbers. R has no 64-bit integers."""
     is_small = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int32)
     return "integer" if is_small else "double", [float(size) for size in array.shape]
 
 
 def copy_into(view: np.ndarray, array: np.ndarray) -> None:
-    """Fills an R array that nobody else has seen yet, through its view, which is read-only to all others."""
+    """Fill an R array that no other code has seen yet, through its view, which is read-only for all others."""
     memory: Any = (ctypes.c_char * view.nbytes).from_address(view.ctypes.data)
     np.copyto(np.ndarray(view.shape, view.dtype, memory, strides=view.strides), array, casting="unsafe")
 
@@ -108,7 +108,7 @@ def copy_into(view: np.ndarray, array: np.ndarray) -> None:
 
 
 def make_history(metrics: Mapping[str, Any], epochs: Any, params: Mapping[str, Any] | None) -> keras.callbacks.History:
-    """A history of R as Keras has it. `epochs` count from 0."""
+    """Return Keras' History for a history of R. `epochs` count from 0."""
     history = keras.callbacks.History()
     history.set_params(dict(params or {}))
     history.on_train_begin()

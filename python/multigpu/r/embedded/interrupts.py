@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Interrupts:
-    """Ctrl-C, as far as R has to do with it.
+    """Pass Ctrl-C on to R while R runs.
 
     Args:
         library: R's library.
@@ -19,13 +19,13 @@ class Interrupts:
         self._interrupted = ctypes.c_int.in_dll(library, "R_interrupts_pending")
         self._asked_by_r = ctypes.c_void_p.in_dll(library, "ptr_R_ProcessEvents")
         self._pause = ctypes.CFUNCTYPE(None)(_pause)
-        self._asked_by_r.value = None  # rpy2's function for it loses interrupts, and is gone before R is
+        self._asked_by_r.value = None  # rpy2's function loses interrupts, and is deleted before R ends
 
     @contextmanager
     def shared_with_r(self) -> Iterator[None]:
-        """Has R ask now and then, while it runs, whether it is to end."""
+        """Make R check regularly, while it runs in a `with` block, whether it has to stop."""
         handler, asked = signal.getsignal(signal.SIGINT), self._asked_by_r.value
-        if not callable(handler):  # nobody wants to be interrupted
+        if not callable(handler):  # Python does not handle interrupts
             yield
             return
         signal.signal(signal.SIGINT, lambda number, frame: self._handle(handler, number, frame))
@@ -42,8 +42,8 @@ class Interrupts:
         except KeyboardInterrupt:
             if frame is None or frame.f_code is not _pause.__code__:
                 raise
-            self._interrupted.value = 1  # R, not Python, is what runs
+            self._interrupted.value = 1  # R is running, not Python
 
 
 def _pause() -> None:
-    """Python calls handlers of signals between two of its instructions; here are some."""
+    """Do nothing. Python calls handlers of signals between its instructions, and this runs some."""

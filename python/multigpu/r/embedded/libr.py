@@ -1,8 +1,8 @@
-"""R's own library, called with Python's lock held.
+"""Call R's own library with Python's lock held.
 
-rpy2 gives up the lock while R runs, as one does for C code that leaves Python alone. Below R, reticulate does not:
-1.28 frees Python objects without the lock when R collects garbage, and the process aborts; 1.46 hangs or aborts when R
-ends. Through `ctypes.PyDLL` the lock is held from beginning to end, so that neither can happen.
+rpy2 releases the lock while R runs, as is usual for C code that does not use Python. But reticulate, inside R, does use
+Python: 1.28 frees Python objects without the lock when R collects garbage, and the process aborts. 1.46 hangs or aborts
+when R ends. `ctypes.PyDLL` holds the lock from beginning to end, so neither can happen.
 """
 
 import ctypes
@@ -17,27 +17,28 @@ ELSEWHERE = (
     "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "
     "{thread!r}. Let the main thread call it."
 )
-ASKS_PYTHON = "_ZN10reticulate9libpython17Py_AddPendingCallE"  # a variable of reticulate: what its timer calls
+ASKS_PYTHON = "_ZN10reticulate9libpython17Py_AddPendingCallE"  # reticulate's variable for its timer's function
 
 
 class LockedR:
-    """The few functions of R that are needed here.
+    """The few functions of R that this package needs.
 
     Args:
-        library: path of libR, loaded before.
+        library: path of libR, which is loaded already.
 
     Attributes:
-        interrupts: what R has to do with Ctrl-C.
+        interrupts: the handling of Ctrl-C.
     """
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.PyDLL(library)
         self.interrupts = Interrupts(self._library)
-        # rpy2 takes R's own guard of the stack away, for the sake of threads; without it infinite recursion is a crash
+        # rpy2 removes R's own limit of the stack because of threads, but without it, infinite recursion crashes the
+        # process
         ctypes.c_size_t.in_dll(self._library, "R_CStackLimit").value = stack_limit()
 
     def evaluate(self, code: str) -> str | None:
-        """Runs R code at top level: what it gives, as text, or None if R printed an error instead."""
+        """Run R code at top level. Return its value as text, or None if R printed an error instead."""
         check_thread()
         failed = ctypes.c_int(0)
         value = self._protected("R_tryEval", self._call_of(code), self._global_environment(), ctypes.byref(failed))
@@ -46,7 +47,7 @@ class LockedR:
         return text
 
     def end(self) -> None:
-        """R's last steps. They give back the Python objects that R holds, so there has to be a Python."""
+        """Run R's last steps. They release Python objects, so Python must still be running."""
         self.evaluate("if (is.function(.GlobalEnv$.Last)) .GlobalEnv$.Last()")
         reticulate = self.evaluate("c(getLoadedDLLs()$reticulate[['path']], '')")
         for step in ("R_RunExitFinalizers", "Rf_KillAllDevices", "R_CleanTempDir", "R_gc"):
@@ -55,19 +56,19 @@ class LockedR:
         self._stop_timer(reticulate)
 
     def _stop_timer(self, reticulate: str | None) -> None:
-        """Lets reticulate's timer, which has Python ask R for its events every half a second, run without effect.
+        """Make reticulate's timer, which calls Python every half a second to process R's events, do nothing.
 
-        The process may take longer than that to end, once there is no Python any more that could be asked.
+        The process may take longer than that to end, when Python no longer exists.
         """
         if not reticulate:
             return
         no_effect = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
-        with suppress(ValueError):  # not there in a version to come; the newer ones stop their timer by themselves
+        with suppress(ValueError):  # missing in other versions: newer ones stop their timer themselves
             asks_python = ctypes.c_void_p.in_dll(ctypes.PyDLL(reticulate), ASKS_PYTHON)
             asks_python.value = no_effect.value
 
     def _call_of(self, code: str) -> Any:
-        """The call `eval(str2expression(code))`, twice protected from R's garbage collector."""
+        """Return the call `eval(str2expression(code))`, twice protected from R's garbage collector."""
         parsed = self._protected("Rf_lang2", self._symbol("str2expression"), self._made("Rf_mkString", code.encode()))
         return self._protected("Rf_lang2", self._symbol("eval"), parsed)
 
@@ -86,20 +87,20 @@ class LockedR:
         return self._made("Rf_protect", self._made(name, *arguments))
 
     def _made(self, name: str, *arguments: Any) -> Any:
-        """An object of R, which is a pointer."""
+        """Return an object of R, which is a pointer."""
         function = self._library[name]
         function.restype = ctypes.c_void_p
         return ctypes.c_void_p(function(*arguments))
 
 
 def stack_limit() -> int:
-    """Bytes of the stack that R may use: what it would find out by itself."""
+    """Return how many bytes of the stack R may use: the value that it would find by itself."""
     limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
     at_most = 16_000_000
     return int(0.95 * (at_most if limit == resource.RLIM_INFINITY else min(limit, at_most)))
 
 
 def check_thread() -> None:
-    """Refuses a call on any thread but the main one."""
+    """Raise an error on any thread except the main one."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(ELSEWHERE.format(thread=threading.current_thread().name))

@@ -1,4 +1,4 @@
-"""`%%R` cells in Jupyter: rpy2's magic, with the crossing of this package."""
+"""`%%R` cells in Jupyter: rpy2's magic, with this package's conversion."""
 
 import contextlib
 import importlib
@@ -23,28 +23,28 @@ OURS = OF_PYTHON | {"list", "matrix", "array", "numeric", "integer", "logical", 
 
 
 def add_magic(shell: Any) -> None:
-    """Adds `%R` and `%%R` to a shell."""
+    """Add `%R` and `%%R` to a shell."""
     if not callable(getattr(shell, "register_magics", None)) or isinstance(shell, type):
         raise ValueError(
             f"Expected `shell` to be IPython's. Received: shell={shown(shell)}. Use `%load_ext multigpu.embedded_r`."
         )
     started_r()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # of pandas, which it would like, and of reticulate, which is here on purpose
+        warnings.simplefilter("ignore")  # about pandas, which it recommends, and reticulate, which is intended
         rmagic = importlib.import_module("rpy2.ipython.rmagic")
     magics = rmagic.RMagics(shell)
-    options = getattr(magics, "options", magics)  # where rpy2 3.6 keeps what 3.5 has in the object itself
+    options = getattr(magics, "options", magics)  # rpy2 3.6 keeps here what 3.5 keeps in the object itself
     options.converter = crossing_rules(options.converter)
     shell.register_magics(magics)
 
 
 def crossing_rules(template: Any) -> Any:
-    """rpy2's rules, and ours for all that crosses with `run()`."""
+    """Return rpy2's rules of conversion, and this package's for all values that `run()` converts."""
     rinterface = importlib.import_module("rpy2.rinterface")
     rules = importlib.import_module("rpy2.robjects.conversion").Converter("multigpu", template=template)
 
     def to_r(value: Any) -> Any:
-        if hasattr(value, "__sexp__"):  # of R already
+        if hasattr(value, "__sexp__"):  # an object of R already
             return value
         return _cross(Request(value), lambda: rinterface.evalr(FROM_PYTHON))
 
@@ -55,7 +55,7 @@ def crossing_rules(template: Any) -> Any:
         _cross(request, lambda: rinterface.evalr(TO_PYTHON)(value))
         return request.reply()
 
-    for kind in (object, np.ndarray, list, FunctionType):  # the last rpy2 would call without their errors
+    for kind in (object, np.ndarray, list, FunctionType):  # otherwise rpy2 would call it last, without its errors
         rules.py2rpy.register(kind, to_r)
     for name in ("SexpClosure", "SexpEnvironment", *(f"{kind}SexpVector" for kind in VECTORS)):
         rules.rpy2py.register(getattr(rinterface, name), to_python)
@@ -64,7 +64,7 @@ def crossing_rules(template: Any) -> Any:
 
 
 def crosses(value: Any) -> bool:
-    """Return whether a value of R is one that rpy2 would not bring to Python as this package does."""
+    """Return whether this package, not rpy2, has to convert a value of R."""
     return not OURS.isdisjoint(value.rclass)
 
 

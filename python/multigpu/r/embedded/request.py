@@ -1,4 +1,4 @@
-"""One request of Python to R: R fetches it, and leaves its reply in it."""
+"""A request of Python to R. R fetches it, and stores its reply in it."""
 
 import sys
 import warnings
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RError(RuntimeError):
-    """An error of R, with R's message. Was it an error of Python before, that is its `__cause__`."""
+    """An error of R, with R's message. If an error of Python caused it, that is its `__cause__`."""
 
 
 class RWarning(UserWarning):
@@ -20,10 +20,10 @@ class Request:
     """A request to R: to run code, or to call a function.
 
     Attributes:
-        code: R code, or the name of an R function; for neither, an R function that Python holds.
-        is_call: whether a function is called.
+        code: R code, or the name of an R function, or an R function that Python keeps.
+        is_call: whether it calls a function.
         unnamed: arguments without a name.
-        named: arguments by name; for code, what is bound to these names.
+        named: arguments by name. For code, values for these names.
     """
 
     code: Any
@@ -35,24 +35,24 @@ class Request:
     _warnings: list[str] = field(default_factory=list)
 
     def succeed(self, value: Any) -> None:
-        """R's reply."""
+        """Store R's result."""
         self._value = value
 
     def fail(self, message: str, cause: Any = None) -> None:
-        """R's error, and the error of Python behind it."""
+        """Store R's error, and the error of Python that caused it."""
         self._error = RError(message)
         self._error.__cause__ = cause if isinstance(cause, BaseException) else None
 
     def interrupt(self) -> None:
-        """R was interrupted."""
+        """Store that R was interrupted."""
         self._error = KeyboardInterrupt()
 
     def warn(self, message: str) -> None:
-        """Keeps a warning until R is left: as an error, it would have to pass through R."""
+        """Keep a warning until R has returned: as an error, it would have to pass through R."""
         self._warnings.append(message)
 
     def say(self, message: str) -> None:
-        """R's `message()`, which goes where errors go."""
+        """Write R's `message()` to stderr."""
         sys.stderr.write(message)
 
     def reply(self) -> Any:

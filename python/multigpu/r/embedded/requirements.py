@@ -1,4 +1,4 @@
-"""Find what R needs in this process and lacks, and how to install it."""
+"""Find the requirements of R in this process that are missing, and how to install them."""
 
 import importlib
 import importlib.metadata
@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 
-RPY2_FOR_OLD_R = "rpy2>=3.5.17,<3.6"  # newer ones do not load with R before 4.5
+RPY2_FOR_OLD_R = "rpy2>=3.5.17,<3.6"  # newer versions do not load with R before 4.5
 RPY2_FOR_NEW_R = "rpy2>=3.6.9,<3.7"
 
 
 def check_r_and_rpy2() -> None:
-    """Refuses to start without R, or with no rpy2 that fits it."""
+    """Raise an ImportError without R, or without an rpy2 that fits it."""
     r_version = version_of_r()
     if r_version is None:
         raise ImportError(
@@ -27,7 +27,7 @@ def check_r_and_rpy2() -> None:
         raise ImportError(f"Expected the package rpy2, which hosts R in Python. Received: none. {cure}") from None
     try:
         importlib.import_module("rpy2.rinterface")
-    except Exception as error:  # not found, a symbol that R does not have, a library that is not there
+    except Exception as error:  # rpy2 is not found, or R lacks a symbol, or a library is missing
         raise ImportError(
             f"Expected an rpy2 that fits R {r_version}. Received: rpy2 {rpy2_version}, which does not load: {error}. "
             f"{cure}"
@@ -35,7 +35,7 @@ def check_r_and_rpy2() -> None:
 
 
 def check_packages(reticulate: str, multigpu: str, wanted: str, libraries: str) -> None:
-    """Refuses R packages that are missing or too old; "" is the version of one that is not there."""
+    """Raise an ImportError if R packages are missing or too old. "" is the version of a missing one."""
     if is_before(reticulate, "1.28"):
         raise ImportError(
             f"Expected the R package reticulate 1.28 or later. Received: {reticulate or 'none'}, in {libraries}. In R, "
@@ -49,7 +49,7 @@ def check_packages(reticulate: str, multigpu: str, wanted: str, libraries: str) 
 
 
 def version_of_r() -> str | None:
-    """The version of the R that rpy2 finds, without starting it."""
+    """Return the version of the R that rpy2 finds, without starting R."""
     home = os.environ.get("R_HOME")
     command = os.path.join(home, "bin", "R") if home else shutil.which("R")
     if command is None or not os.path.exists(command):
@@ -60,12 +60,12 @@ def version_of_r() -> str | None:
 
 
 def rpy2_for(r_version: str) -> str:
-    """Return the requirement that pip installs for this R."""
+    """Return the requirement with which pip installs rpy2 for this R."""
     return RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
 
 
 def is_before(version: str, other: str) -> bool:
-    """Return whether a version is older than another; "" is older than all."""
+    """Return whether a version is older than another. "" is older than all."""
     return _numbers(version) < _numbers(other)
 
 

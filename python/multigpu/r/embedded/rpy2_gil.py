@@ -1,4 +1,4 @@
-"""rpy2's own calls of R, with Python's lock held: for `%%R` beside a reticulate that does not ask for the lock."""
+"""Hold Python's lock in rpy2's own calls of R, for `%%R` with a reticulate that does not take the lock."""
 
 import atexit
 import ctypes
@@ -8,19 +8,19 @@ from typing import Any
 
 
 def lock_rpy2(openrlib: Any) -> None:
-    """Has rpy2 hold Python's lock until Python ends."""
+    """Make rpy2 hold Python's lock until Python ends."""
     if isinstance(openrlib.rlib, LockedLibrary):
         return
     unlocked = openrlib.rlib
     openrlib.rlib = LockedLibrary(unlocked, openrlib.ffi)
-    atexit.register(setattr, openrlib, "rlib", unlocked)  # what rpy2 frees after that needs no functions of Python
+    atexit.register(setattr, openrlib, "rlib", unlocked)  # what rpy2 frees later needs no functions of Python
 
 
 class LockedLibrary:
-    """R's library as rpy2 knows it, whose functions keep Python's lock while they run.
+    """R's library as rpy2 uses it, with functions that hold Python's lock while they run.
 
     Args:
-        library: R's library, as made by cffi.
+        library: R's library, made by cffi.
         ffi: the cffi that made it.
     """
 
@@ -37,7 +37,7 @@ class LockedLibrary:
         return vars(self)[name]
 
     def _is_function_of_r(self, member: Any) -> bool:
-        """Not a variable, nor, where rpy2 was compiled, a function of rpy2 that R calls."""
+        """Return whether a name is a function of R, not a variable, nor a function of rpy2 that R calls."""
         if inspect.isbuiltin(self._library.R_tryEval):
             return inspect.isbuiltin(member)
         return isinstance(member, self._ffi.CData) and self._ffi.typeof(member).kind == "function"
@@ -47,7 +47,7 @@ class LockedLibrary:
 
 
 def locked(function: Any, ffi: Any) -> Callable:
-    """A function of cffi, called by `ctypes`."""
+    """Return a function of cffi that `ctypes` calls."""
     signature = ffi.typeof(function)
     prototype = ctypes.PYFUNCTYPE(_ctype(signature.result, ffi), *[_ctype(kind, ffi) for kind in signature.args])
     call = prototype(_address(function, ffi))

@@ -1,4 +1,4 @@
-"""R in this process: started once, asked, and ended in order."""
+"""R in this process: started once, called, and ended in order."""
 
 import atexit
 import functools
@@ -26,7 +26,7 @@ ATTACH = "suppressPackageStartupMessages(library(multigpu)); multigpu:::core()"
 
 
 def ask(request: Request) -> Any:
-    """R's reply to a request, for which R is started if need be."""
+    """Return R's reply to a request. Start R if necessary."""
     r = started_r()
     check_thread()
     pending.append(request)
@@ -41,13 +41,13 @@ def ask(request: Request) -> Any:
 
 
 def new_function() -> RFunction:
-    """A handle for a function that R is about to keep."""
+    """Return a handle for a function that R is about to keep."""
     return RFunction(ask)
 
 
 @functools.cache
 def started_r() -> LockedR:
-    """R with the package attached, and with reticulate attached to this Python."""
+    """Return R with this package attached, and with its reticulate attached to this Python. Start it once."""
     check_thread()
     requirements.check_r_and_rpy2()
     with _interrupts_left_alone():
@@ -63,21 +63,21 @@ def started_r() -> LockedR:
 
 @functools.cache
 def _bare_r() -> LockedR:
-    """R as rpy2 starts it, which takes what R prints to Python."""
+    """Return R as rpy2 starts it. rpy2 sends R's output to Python."""
     rinterface: Any = importlib.import_module("rpy2.rinterface")
     situation = importlib.import_module("rpy2.situation")
     if not rinterface.embedded.isinitialized():
         rinterface.initr()
     r = LockedR(situation.get_rlib_path(rinterface.openrlib.R_HOME, platform.system()))
-    atexit.unregister(rinterface.endr)  # rpy2 would give up Python's lock when it ends R
-    rinterface.endr = rinterface.embedded.endr = lambda fatal: None  # what it registers when it is imported later
+    atexit.unregister(rinterface.endr)  # rpy2 would release Python's lock when it ends R
+    rinterface.endr = rinterface.embedded.endr = lambda fatal: None  # rpy2 registers it when it is imported later
     atexit.register(r.end)
     return r
 
 
 @contextmanager
 def _interrupts_left_alone() -> Iterator[None]:
-    """Leaves Ctrl-C to whoever has it: rpy2 takes it, and reticulate may."""
+    """Restore the handler of Ctrl-C after a `with` block: rpy2 replaces it, and reticulate may."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
