@@ -1,4 +1,4 @@
-"""Engines: what spreads a model over devices, one for each backend of Keras, under the same names.
+"""Engines: each spreads a model over devices, for one backend of Keras, under the same names.
 
 | name | what it is |
 |---|---|
@@ -12,13 +12,13 @@
 | `estimate_devices`, `estimate_layers` | what a model takes of each device, and each of its layers |
 | `OUT_OF_MEMORY`, `start_with_one_thread`, `variables_of_at_most` | limits within which files are read |
 
-The backend that Keras runs on chooses the engine, once.
+The backend of Keras selects the engine, once.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # all engines have the types of this one
+if TYPE_CHECKING:  # all engines have the same types as this one
     from multigpu.engines.tensorflow.batches.array_source import batches as batches
     from multigpu.engines.tensorflow.batches.fit_arguments import call_fit as call_fit
     from multigpu.engines.tensorflow.batches.fit_arguments import call_with_batches as call_with_batches
@@ -52,7 +52,7 @@ ENGINES = ("tensorflow", "jax")
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the engine, imported when it is first asked for."""
+    """Return a name of the engine, imported at its first use."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = importlib.import_module(f"{__name__}.{_backend()}")
@@ -63,12 +63,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _backend() -> str:
-    """The backend that Keras runs on, if there is an engine for it.
+    """Return the backend of Keras, if there is an engine for it.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no engine for the backend.
     """
-    import keras  # only here: commands name no engine
+    import keras  # imported here, because commands name no engine
 
     backend = keras.backend.backend()
     if backend not in ENGINES:

@@ -1,6 +1,6 @@
 """The engine on TensorFlow: replicas in one graph, with weights sent from their owners, and gradients reduced there."""
 
-MODULES = {  # names of an engine → where they are
+MODULES = {  # names of an engine → the modules that contain them
     "batches": "batches.array_source",
     "batches_without_lookahead": "batches.without_lookahead",
     "call_fit": "batches.fit_arguments",

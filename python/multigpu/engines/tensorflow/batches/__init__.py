@@ -1,1 +1,1 @@
-"""Arguments of a call, rows, slices, and arrays on their way to `fit()`."""
+"""Arguments of a call, rows and slices, and large arrays as batches for `fit()`."""

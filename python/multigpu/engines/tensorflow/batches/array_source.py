@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from multigpu.base.arrays import kept_type
 
-CHUNK = 2**23  # bytes that are cut at once, so that what is cut stays in the cache until it is cast
-AHEAD = min(4, os.cpu_count() or 1)  # batches that are cut while the model computes, each by a thread
+CHUNK = 2**23  # bytes that are cut at once, few enough to stay in the cache until they are cast
+AHEAD = min(4, os.cpu_count() or 1)  # batches that threads cut while the model computes
 
 
 def batches(
@@ -25,23 +25,23 @@ def batches(
     shuffle: bool | str = False,
     own: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None = None,
 ) -> tuple[tf.data.Dataset, "ArrayOwner"]:
-    """Batches as Keras makes them of arrays, and the rows they are cut from, which have to be released in the end.
+    """Return batches as Keras makes them of arrays, and the rows that they are cut from, to be released at the end.
 
     Args:
-        x: arrays of shape `(rows, ...)`, in any structure that Keras takes; so are `y` and `sample_weight`.
+        x: arrays of shape `(rows, ...)`, in any structure that Keras accepts, as `y` and `sample_weight`.
         y: targets, or None.
         sample_weight: weights, or None.
-        batch_size: rows of a batch; the last one may have fewer.
+        batch_size: rows of a batch. The last batch may have fewer.
         shuffle: as in Keras: False, True (rows are shuffled again in each epoch), or `"batch"` (within batches).
-        own: of a batch's indices, those that this worker takes, and what is to be told with them.
+        own: a function from a batch's indices to this worker's indices, and values to return with them.
 
     Returns:
-        A dataset of C-ordered batches, floats cast to `keras.config.floatx()`, in the order that Keras has for the
-        same random seed; and the rows.
+        A dataset of C-ordered batches, with floats cast to `keras.config.floatx()`, in Keras' order for the same random
+        seed; and the rows.
     """
     data = keras.tree.lists_to_tuples(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))  # datasets stack lists
     leaves = keras.tree.flatten(data)
-    arrays = [leaf for leaf in leaves if leaf is not None]  # an output may be without targets, or weights
+    arrays = [leaf for leaf in leaves if leaf is not None]  # an output may have no targets, or no weights
     rows = ArrayOwner(arrays)
 
     def cut(indices: tf.Tensor) -> Any:
@@ -57,10 +57,10 @@ def batches(
 
 
 class ArrayOwner:
-    """Rows of several arrays, until they are released.
+    """The owner of several arrays until they are released.
 
-    TensorFlow asks for rows on threads of its own. Memory that belongs to R has to be given back on R's thread, so none
-    but this object refers to the arrays, and `release()` waits for cuts that are under way.
+    TensorFlow requests rows on its own threads. Memory of R must be released on R's thread, so only this object refers
+    to the arrays, and `release()` waits for threads that are reading them.
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
@@ -69,7 +69,7 @@ class ArrayOwner:
         self._changed = threading.Condition()
 
     def take(self, indices: np.ndarray) -> list[np.ndarray]:
-        """The rows at some indices, of every array."""
+        """Return the rows of every array at some indices."""
         with self._changed:
             arrays, self._cuts = self._arrays, self._cuts + 1
         try:
@@ -81,14 +81,14 @@ class ArrayOwner:
                 self._changed.notify_all()
 
     def release(self) -> None:
-        """Lets go of the arrays."""
+        """Release the arrays."""
         with self._changed:
             self._arrays = []
             self._changed.wait_for(lambda: self._cuts == 0)
 
 
 def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """`array[indices]`, C-ordered and cast, without a copy of more than a few rows in between."""
+    """Return `array[indices]`, C-ordered and cast, without a copy of more than a few rows in between."""
     taken = np.empty((len(indices), *array.shape[1:]), kept_type(array))
     chunk = max(1, CHUNK // max(1, array.itemsize * math.prod(array.shape[1:])))
     for start in range(0, len(indices), chunk):
@@ -97,7 +97,7 @@ def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dataset:
-    """Indices of each batch, with the same random operations as Keras has for arrays: one seed, one order."""
+    """Return the indices of each batch, from Keras' own random operations: one seed gives one order."""
 
     def order(_: tf.Tensor) -> tf.Tensor:
         indices = tf.range(num_rows, dtype=tf.int64)
@@ -114,7 +114,7 @@ def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dat
 
 @contextmanager
 def released() -> Iterator[Callable[[ArrayOwner], None]]:
-    """Releases, in the end, all rows that it was given."""
+    """Release all given rows at the end of a `with` block."""
     kept: list[ArrayOwner] = []
     try:
         yield kept.append

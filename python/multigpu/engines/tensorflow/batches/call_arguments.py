@@ -1,4 +1,4 @@
-"""One call's arguments, taken apart into the tensors that have rows and the rest."""
+"""Split the arguments of a call into tensors with rows and all other values."""
 
 import copy
 from collections.abc import Sequence
@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.riders import Riders
 
-PLAIN = (bool, int, float, str, type(None))  # arguments by whose values a call may go
+PLAIN = (bool, int, float, str, type(None))  # arguments whose values may change what a call does
 
 
 class CallArguments:
-    """The arguments of a call, as a flat list of tensors with rows, and the way back for any slice of them.
+    """The arguments of a call, as a flat list of tensors with rows, which can be rebuilt for any slice.
 
-    Masks and logits that ride on the inputs are sliced with them. Composite tensors (ragged, sparse) count as one.
+    Masks and logits that are attached to inputs are sliced with them. A composite tensor (ragged, sparse) counts as
+    one.
     """
 
     def __init__(self, args: tuple, kwargs: dict[str, Any]):
@@ -32,7 +33,7 @@ class CallArguments:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """Inputs with rows, then what rides on them."""
+        """Tensors with rows: inputs, then the masks and logits that are attached to them."""
         return [*self._inputs, *self._riders.of(self._inputs)]
 
     @property
@@ -41,11 +42,11 @@ class CallArguments:
 
     @property
     def scalars(self) -> list[tf.Tensor]:
-        """Tensors without an axis, of a function that is being traced; all slices take them as they are."""
+        """Tensors without an axis, of a function that is being traced. All slices receive them unchanged."""
         return [leaf for leaf in self._flat if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf)]
 
     def with_scalars(self, scalars: Sequence[tf.Tensor]) -> "CallArguments":
-        """The same arguments with other scalars."""
+        """Return the same arguments with other scalars."""
         others, given = copy.copy(self), iter(scalars)
         others._flat = [
             next(given) if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf) else leaf for leaf in self._flat
@@ -54,35 +55,35 @@ class CallArguments:
 
     @property
     def training(self) -> bool | None:
-        """Whether the call says that it trains; None where it does not say."""
+        """The value of `training` in the call. None if the call does not pass it."""
         return self._structure[1].get("training")
 
     @property
     def known_rows(self) -> int | None:
-        """How many rows the batch has, None while that is open."""
+        """The number of rows of the batch. None while it is unknown."""
         return self.tensors[0].shape[0]
 
     @property
     def kind(self) -> str:
-        """The arguments with types in the places of tensors: what a trace for any number of rows depends on."""
+        """The arguments with types in place of tensors: a trace for any number of rows depends on these."""
         flat = [leaf if isinstance(leaf, PLAIN) else type(leaf).__name__ for leaf in self._flat]
         for position, spec in zip(self._with_rows, self._types, strict=False):
             flat[position] = spec
         return repr((keras.tree.pack_sequence_as(self._structure, flat), self._riders))
 
     def types(self, rows: int | None) -> list[tf.TypeSpec]:
-        """Types of the tensors of a batch like this, with so many rows, or with any number."""
+        """Return the types of a batch's tensors, for a number of rows or for any number."""
         return [_with_rows(spec, rows) for spec in self._types]
 
     def without_tensors(self) -> "CallArguments":
-        """Return a copy that can be rebuilt for other tensors, and keeps no graph alive."""
+        """Return a copy that can be rebuilt with other tensors, and keeps no graph alive."""
         other = copy.copy(self)
         other._flat = [None if tf.is_tensor(leaf) else leaf for leaf in self._flat]
         other._structure = keras.tree.pack_sequence_as(self._structure, other._flat)
         return other
 
     def rebuild(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
-        """Arguments like the original ones, with other tensors (a slice's) in their places."""
+        """Return these arguments with other tensors, such as a slice's."""
         flat, number = list(self._flat), len(self._with_rows)
         inputs = self._riders.attached(tensors[:number], tensors[number:])
         for position, tensor in zip(self._with_rows, inputs, strict=True):
@@ -91,7 +92,7 @@ class CallArguments:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Arrays become tensors, as Keras does with the inputs of a layer; flags and None stay what they are."""
+    """Convert arrays to tensors, as Keras does with the inputs of a layer. Flags and None do not change."""
     return tf.convert_to_tensor(leaf) if hasattr(leaf, "__array__") and not tf.is_tensor(leaf) else leaf
 
 
@@ -100,22 +101,22 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def open_types(tensors: Sequence[tf.Tensor]) -> list[tf.TypeSpec]:
-    """The types of tensors, dense, ragged or sparse, with any number of rows: those of all slices."""
+    """Return the types of tensors (dense, ragged or sparse) with any number of rows, which fit all slices."""
     return [_with_rows(tf.type_spec_from_value(x), None) for x in tensors]
 
 
 def _with_rows(spec: tf.TypeSpec, rows: int | None) -> tf.TypeSpec:
-    shape = tf.TensorShape([rows]).concatenate(spec.shape[1:])  # of unknown rank where that of a batch is
+    shape = tf.TensorShape([rows]).concatenate(spec.shape[1:])  # of unknown rank if the batch is
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
     return type(spec)(shape, spec.dtype)
 
 
 def flatten_composites(tensors: Sequence[Any]) -> list[Any]:
-    """Dense components of a list of tensors, as functions and gradients take them; or of types, their types."""
+    """Return the dense components of tensors, as functions and gradients need them; or the types of types."""
     return tf.nest.flatten(list(tensors), expand_composites=True)
 
 
 def restore_composites(like: Sequence[tf.Tensor], components: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The inverse of `flatten_composites` for tensors of the types in `like`, with as many rows as they have."""
+    """Invert `flatten_composites()` for tensors of the types in `like`, with the components' number of rows."""
     return tf.nest.pack_sequence_as(open_types(like), list(components), expand_composites=True)

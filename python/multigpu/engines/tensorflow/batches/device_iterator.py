@@ -1,8 +1,8 @@
-"""Iterators on several devices, to which the elements of one dataset go in turn, copied ahead of time.
+"""Iterate over one dataset on several devices. Elements go to the devices in turn, copied ahead of time.
 
-TensorFlow's own, for `tf.distribute`, has no public name, and for each epoch and device it traces its functions anew
-(0.3 s for 8 devices); here they are traced once for each type of element. The multi-device iterator itself, the copies
-and the thread that makes them are TensorFlow's.
+TensorFlow's own class for `tf.distribute` has no public name, and it traces its functions again for each epoch and
+device (0.3 s for 8 devices). This module traces them once for each type of element. The multi-device iterator itself,
+the copies and the thread that makes them are TensorFlow's.
 """
 
 import functools
@@ -18,13 +18,13 @@ Types = tuple[tf.TensorSpec, ...]
 def iterators_on(
     devices: Sequence[str], elements: tf.data.Dataset, sent: Sequence[tuple[int, ...]], types: Sequence[Types]
 ) -> list[tf.data.Iterator]:
-    """An iterator on each device, which gives the elements whose turn it is, one of them ahead of time.
+    """Return an iterator for each device, which gives the device's elements and copies one of them ahead of time.
 
     Args:
-        devices: their names.
+        devices: the names of the devices.
         elements: flat tuples of tensors: one for each device, again one for each, and so on.
-        sent: for each device, the positions of the tensors that it gets.
-        types: for each device, the types of those.
+        sent: for each device, the positions of the tensors that it receives.
+        types: for each device, the types of these tensors.
     """
     components = elements.element_spec
     with tf.device(HOST):
@@ -33,7 +33,7 @@ def iterators_on(
             dataset=tf.data.experimental.to_variant(elements), multi_device_iterator=shared, max_buffer_size=1
         )
         handle = tf.raw_ops.MultiDeviceIteratorToStringHandle(multi_device_iterator=shared)
-        # as text, which stays on the host: whole numbers would go to the device and back for each element
+        # as text, which stays on the host: integers would be copied to the device and back for each element
         asks = [tf.stack([handle, str(turn), tf.strings.as_string(begun)]) for turn in range(len(devices))]
     return [
         _iterator(device, _functions(components, positions), ask, shared, of_device)
@@ -47,7 +47,7 @@ def _iterator(
     with tf.device(device):
         given = tf.raw_ops.GeneratorDataset(
             init_func_other_args=[ask],
-            next_func_other_args=[shared],  # which keeps it alive
+            next_func_other_args=[shared],  # keeps the dataset alive
             finalize_func_other_args=[],
             **functions,
             **_layout(types),
@@ -57,7 +57,7 @@ def _iterator(
 
 @functools.lru_cache
 def _functions(components: Types, sent: tuple[int, ...]) -> dict[str, Any]:
-    """Return a device's functions for the begin, for each element and for the end. Elements come from the CPU."""
+    """Return a device's functions for the start, for each element, and for the end. Elements come from the CPU."""
     ask = tf.TensorSpec([3], tf.string)
 
     @tf.function(input_signature=[ask], autograph=False)
@@ -85,7 +85,7 @@ def _functions(components: Types, sent: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _as_it_is() -> tf.data.Options:
-    """Nothing to optimize, which would take longer than all else."""
+    """Return options without optimization, which would take longer than all other work."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False

@@ -1,4 +1,4 @@
-"""Arguments of Keras' verbs, with batches in place of large arrays."""
+"""Replace large arrays by batches in the arguments of Keras' methods."""
 
 import math
 from collections.abc import Callable
@@ -11,17 +11,17 @@ import tensorflow as tf
 from multigpu.base.arrays import kept_type, row_weights
 from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, released
 
-LARGE = 2**26  # bytes of arrays that Keras would copy, from which on a copy is worth avoiding
+LARGE = 2**26  # number of bytes from which on this package avoids Keras' copy of the arrays
 
 
 def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
-    """Calls a model's `fit`, with batches in place of large arrays."""
+    """Call a model's `fit` with batches in place of large arrays."""
     with released() as keep:
         return verb(**_fit_arguments(arguments, keep))
 
 
 def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
-    """Calls a model's `evaluate` or `predict`, with batches in place of large arrays."""
+    """Call a model's `evaluate` or `predict` with batches in place of large arrays."""
     with released() as keep:
         return verb(**_as_batches(arguments, False, arguments.get("steps"), keep))
 
@@ -29,11 +29,11 @@ def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
 def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]) -> dict[str, Any]:
     arguments = validated_apart({"shuffle": True, **arguments})
     if arguments.get("validation_split") and arguments.get("validation_data") is None:
-        return arguments  # not large, or to be refused by Keras
+        return arguments  # not large, or invalid for Keras
     class_weight = arguments.get("class_weight")
     if class_weight is not None and _can_be_cut(arguments):
         if arguments.get("sample_weight") is not None or keras.tree.is_nested(arguments["y"]):
-            return arguments  # Keras says why not
+            return arguments  # Keras raises the error
         arguments["sample_weight"] = row_weights(arguments["y"], arguments.pop("class_weight"))
     validation = arguments.get("validation_data")
     if isinstance(validation, tuple | list):
@@ -48,12 +48,12 @@ def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]
 def _as_batches(
     arguments: dict[str, Any], shuffle: bool | str, steps: int | None, keep: Callable[[ArrayOwner], None]
 ) -> dict[str, Any]:
-    """The arguments with a dataset in place of large arrays; others are left to Keras."""
+    """Return the arguments with a dataset in place of large arrays. Other arguments are left to Keras."""
     if not _can_be_cut(arguments):
         return arguments
     x, y, weight = _data(arguments)
     if weight is not None and keras.tree.is_nested(y) and not keras.tree.is_nested(weight):
-        weight = keras.tree.map_structure(lambda _: weight, y)  # one weight per row goes for all outputs
+        weight = keras.tree.map_structure(lambda _: weight, y)  # one weight per row applies to all outputs
     rows = len(keras.tree.flatten(x)[0])
     size = arguments.get("batch_size") or (math.ceil(rows / steps) if steps else 32)
     dataset, cut = batches(x, y, weight, size, shuffle)
@@ -63,7 +63,7 @@ def _as_batches(
 
 
 def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, Any]:
-    """The arguments with the last rows as validation data, where `validation_split` asks for it."""
+    """Return the arguments with the last rows as validation data, if `validation_split` asks for it."""
     split = arguments.get("validation_split")
     can_be_cut = _can_be_cut(arguments) if large else are_arrays(arguments)
     if not split or arguments.get("validation_data") is not None or not can_be_cut:

@@ -1,4 +1,4 @@
-"""Batches with their slices: those of the next batch are on their devices while a step still works on this one."""
+"""Send slices of the next batch to their devices while a step still works on the current batch."""
 
 from typing import Any, NamedTuple
 
@@ -8,14 +8,14 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.device_iterator import iterators_on
 from multigpu.engines.tensorflow.batches.split_merge import share_rows, take_rows
 
-ON_HOST = ("int32", "string")  # what TensorFlow's functions take on the CPU: it would come back first
+ON_HOST = ("int32", "string")  # types that functions accept only on the CPU: they would be copied back
 
 
 class SlicedBatch(NamedTuple):
-    """A batch on the CPU, and slices of its inputs, each on the device of its replica.
+    """A batch on the CPU, and slices of its inputs, each on its replica's device.
 
     Attributes:
-        batch: what Keras' loop gives to a step.
+        batch: the batch that Keras' loop passes to a step.
         slices: for each device, a slice of each input that is sent ahead.
     """
 
@@ -23,21 +23,21 @@ class SlicedBatch(NamedTuple):
     slices: tuple[tuple[tf.Tensor, ...], ...]
 
     def by_input(self) -> dict[int, list[tf.Tensor]]:
-        """The slices of an input, by its id."""
+        """Return the slices of an input, by the input's id."""
         leaves = tf.nest.flatten(self.batch)
         inputs = [leaves[position] for position in sent_ahead(self.batch)]
         return {id(x): list(slices) for x, slices in zip(inputs, zip(*self.slices, strict=True), strict=True)}
 
 
 class SlicedBatches:
-    """A dataset of batches as Keras' loop iterates over it, to which slices are added."""
+    """A dataset whose batches have slices, for Keras' loop to iterate over."""
 
     def __init__(self, batches: tf.data.Dataset, devices: tuple[str, ...]) -> None:
         self._spec = SlicedIteratorSpec(batches.element_spec, devices)
-        spread = type(batches.element_spec) is tuple  # over the arguments of a function
+        spread = type(batches.element_spec) is tuple  # iterates over the arguments of a function
         elements = batches.flat_map(lambda *batch: _in_turn(batch if spread else batch[0], len(devices)))
         options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False  # of batches, there are enough ahead
+        options.experimental_optimization.inject_prefetch = False  # enough batches are prepared already
         self._elements = elements.with_options(options)
 
     def __iter__(self) -> "SlicedIterator":
@@ -47,20 +47,20 @@ class SlicedBatches:
 
 
 def can_be_sent(spec: Any) -> bool:
-    """Whether there is something to send ahead in batches of this type, and all in them are dense tensors with rows."""
+    """Return whether inputs can be sent ahead, and all elements of the batch are dense tensors with rows."""
     leaves = tf.nest.flatten(spec)
     dense = all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank and leaf.dtype != tf.string for leaf in leaves)
     return dense and len(sent_ahead(spec)) > 0
 
 
 def sent_ahead(batch: Any) -> tuple[int, ...]:
-    """Which inputs are sent ahead, as positions among all tensors of a batch."""
+    """Return the inputs that are sent ahead, as positions among all tensors of a batch."""
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
     return tuple(position for position, leaf in enumerate(tf.nest.flatten(inputs)) if leaf.dtype.name not in ON_HOST)
 
 
 def _in_turn(batch: Any, num_replicas: int) -> tf.data.Dataset:
-    """Flat tuples of one type: the whole batch, then the slices of each replica."""
+    """Return flat tuples of one type: the whole batch, then the slices of each replica."""
     leaves, sent = tf.nest.flatten(batch), sent_ahead(batch)
 
     def element(turn: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -70,7 +70,7 @@ def _in_turn(batch: Any, num_replicas: int) -> tf.data.Dataset:
 
 
 def _part(x: tf.Tensor, turn: tf.Tensor, num_replicas: int, is_sent: bool) -> tf.Tensor:
-    """All rows in turn 0, then those of each replica, or none of what is not sent."""
+    """Return all rows in turn 0, then those of each replica, or no rows of tensors that are not sent."""
     rows = tf.shape(x)[0]
     shares = share_rows(rows, num_replicas)
     begins = tf.stack([0, *(share.begin for share in shares)])
@@ -86,12 +86,12 @@ class SlicedIterator(tf.data.Iterator):
         self._spec = spec
 
     def get_next(self) -> SlicedBatch:
-        """The next batch; `tf.errors.OutOfRangeError` where there is none."""
-        elements = [iterator.get_next() for iterator in self.iterators]  # each where its iterator is
+        """Return the next batch. Raise `tf.errors.OutOfRangeError` if there is none."""
+        elements = [iterator.get_next() for iterator in self.iterators]  # each on the device of its iterator
         return SlicedBatch(tf.nest.pack_sequence_as(self._spec.batch, elements[0]), tuple(elements[1:]))
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
-        """Refused: an optional is on one device. Keras asks for it with several steps at once, from plain batches."""
+        """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
         raise NotImplementedError(
             "Expected one step at a time. Received: a function that asks whether there is one more batch. Set "
             "`steps_per_execution` in `compile()`, or call `get_next()`."
@@ -108,7 +108,7 @@ class SlicedIterator(tf.data.Iterator):
 
     @property
     def element_spec(self) -> SlicedBatch:
-        """The type of what `get_next()` gives."""
+        """The type of the result of `get_next()`."""
         return SlicedBatch(self._spec.batch, self._spec.types[1:])
 
     @property
@@ -117,13 +117,13 @@ class SlicedIterator(tf.data.Iterator):
 
 
 class SlicedIteratorSpec(tf.TypeSpec):
-    """The type of an iterator, by which TensorFlow knows whether a traced step fits it.
+    """The type of an iterator, by which TensorFlow decides whether a traced step fits it.
 
     Attributes:
-        batch: the type of a batch, as its dataset has it.
+        batch: the type of a batch in its dataset.
         devices: the devices of the replicas.
-        sent: which tensors of a batch go to the CPU, all, and to each of the devices.
-        types: the types of those; with a number of rows where all batches have the same.
+        sent: the tensors of a batch that are sent to the CPU (all) and to each of the devices.
+        types: the types of these tensors, with a number of rows if it is the same in all batches.
     """
 
     value_type = SlicedIterator
@@ -151,7 +151,7 @@ class SlicedIteratorSpec(tf.TypeSpec):
 
 
 def _of_slice(spec: tf.TensorSpec, replica: int, num_replicas: int) -> tf.TensorSpec:
-    """The type of a replica's slice of tensors of a type."""
+    """Return the type of a replica's slice of tensors of a type."""
     rows = spec.shape[0]
-    size = max((rows - replica + num_replicas - 1) // num_replicas, 1) if rows else None  # as `share_rows` has it
+    size = max((rows - replica + num_replicas - 1) // num_replicas, 1) if rows else None  # as in `share_rows`
     return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)

@@ -1,4 +1,4 @@
-"""Masks and logits, which Keras attaches to tensors and looks for later. Any other op loses them."""
+"""Masks and logits, which Keras attaches to tensors as attributes. Any other op loses them."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ def riders_of(x: object) -> list[tuple[tf.Tensor, Attach]]:
 
 
 class Riders:
-    """Attributes of the tensors of a flat list: taken from such a list, and attached to another one.
+    """The masks and logits of a flat list of tensors, which can be attached to another list.
 
-    It keeps no tensor. Its `repr()` is the same wherever the same rides in the same places.
+    It keeps no tensor. Its `repr()` is the same for the same attributes in the same places.
     """
 
     def __init__(self, flat: Sequence[object]) -> None:
@@ -30,11 +30,11 @@ class Riders:
         return repr([(place, attach.__name__) for place, attach in self._attach])
 
     def of(self, flat: Sequence[object]) -> list[tf.Tensor]:
-        """The riders of such a list."""
+        """Return the masks and logits of such a list."""
         return [rider for x in flat for rider, _ in riders_of(x)]
 
     def attached(self, flat: Sequence[object], riders: Sequence[tf.Tensor]) -> list:
-        """Another list with these riders: the inverse of `of()`."""
+        """Return another list with these masks and logits: the inverse of `of()`."""
         ridden = list(flat)
         for (place, attach), rider in zip(self._attach, riders, strict=True):
             ridden[place] = attach(ridden[place], rider)

@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-MERGED = "merge_slices"  # the name of the op, which TensorFlow puts into its errors
+MERGED = "merge_slices"  # the name of the op, which occurs in TensorFlow's errors
 
 
 class RowRange(NamedTuple):
-    """The rows of one replica. A replica without rows works on a copy of row 0, which is dropped again."""
+    """The rows of one replica. A replica without rows runs on a copy of row 0, which is dropped again."""
 
     begin: tf.Tensor  # (), first row of the slice
     size: tf.Tensor  # (), rows to run, never 0
-    kept: tf.Tensor  # (), rows that count, 0 for a replica that only stands by
+    kept: tf.Tensor  # (), rows that count, 0 for an idle replica
 
 
 def share_rows(total: tf.Tensor, num_replicas: int) -> list[RowRange]:
-    """Deals `total` rows to the replicas in order: sizes differ by at most one, the first ones get the larger."""
+    """Distribute `total` rows to the replicas in order. Sizes differ by at most one, and the first ones are larger."""
     share, rest = total // num_replicas, total % num_replicas
     shares = []
     for replica in range(num_replicas):
@@ -29,7 +29,7 @@ def share_rows(total: tf.Tensor, num_replicas: int) -> list[RowRange]:
 
 
 def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Rows of the batch, a scalar int32; inputs that disagree are refused by TensorFlow with both numbers."""
+    """Return the rows of the batch, a scalar int32. TensorFlow raises an error with both numbers if inputs differ."""
     counts = [_num_rows(x) for x in tensors]
     checks = [
         tf.debugging.assert_equal(
@@ -44,27 +44,27 @@ def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def split(x: tf.Tensor, shares: list[RowRange]) -> list[tf.Tensor]:
-    """Slices of `x`, dense, ragged or sparse, one per replica."""
+    """Return the slices of `x` (dense, ragged or sparse), one per replica."""
     return [take_rows(x, rows.begin, rows.size) for rows in shares]
 
 
 def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
-    """Return a replica's output, or no rows if the replica only stood by.
+    """Return a replica's output, or no rows if the replica was idle.
 
-    An output may have several rows per row of input (a reshape to `(-1, units)`), hence all or nothing.
+    An output may have several rows per row of input (a reshape to `(-1, units)`), so it is all or nothing.
     """
-    return take_rows(x, 0, _num_rows(x) * tf.minimum(kept, 1))  # whole numbers that a GPU's host computes, not the GPU
+    return take_rows(x, 0, _num_rows(x) * tf.minimum(kept, 1))  # integers that a GPU's host computes, not the GPU
 
 
 def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The batch whose slices these are, rows in their old order."""
+    """Return the batch of these slices, with rows in their old order."""
     if isinstance(slices[0], tf.SparseTensor):
         return _merge_sparse(slices)
     return tf.concat(list(slices), axis=0, name=MERGED)
 
 
 def _merge_sparse(slices: Sequence[tf.SparseTensor]) -> tf.SparseTensor:
-    """As `tf.sparse.concat`, through which no gradient passes. Slices may differ in width; the widest counts."""
+    """Merge as `tf.sparse.concat`, but with gradients. Slices may differ in width, and the widest counts."""
     rows = [x.dense_shape[0] for x in slices]
     width = tf.reduce_max(tf.stack([x.dense_shape[1:] for x in slices]), axis=0)
     moves = [tf.concat([[begin], tf.zeros_like(width)], axis=0) for begin in _begins(rows)]
@@ -76,7 +76,7 @@ def _merge_sparse(slices: Sequence[tf.SparseTensor]) -> tf.SparseTensor:
 
 
 def _begins(rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Where the slices of so many rows begin in their batch."""
+    """Return the first row of each slice in the batch."""
     return tf.unstack(tf.cumsum(tf.stack(rows), exclusive=True), num=len(rows))
 
 
@@ -89,7 +89,7 @@ def _num_rows(x: tf.Tensor) -> tf.Tensor:
 
 
 def take_rows(x: tf.Tensor, begin: tf.Tensor | int, size: tf.Tensor | int) -> tf.Tensor:
-    """`x[begin:begin + size]`, with the number of rows left open so that one trace serves every slice."""
+    """Return `x[begin:begin + size]` with an open number of rows, so that one trace serves every slice."""
     if isinstance(x, tf.SparseTensor):
         return _take_sparse(x, begin, size)
     taken = x[begin : begin + size]

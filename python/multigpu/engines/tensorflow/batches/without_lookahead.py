@@ -1,4 +1,4 @@
-"""Batches from a function, of which none is taken before its step."""
+"""Batches from a function, none of which is taken before its step."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,15 +8,15 @@ import tensorflow as tf
 
 
 def batches_without_lookahead(batches: Callable[[], Iterator[Any]], spec: Any) -> tf.data.Dataset:
-    """A dataset of the batches that an iterator gives.
+    """Return a dataset of the batches that an iterator gives.
 
     Args:
-        batches: gives an iterator.
+        batches: a function that returns an iterator.
         spec: shapes and types of a batch, as `keras.KerasTensor`.
     """
     signature = keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), spec)
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # another source
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # a different source
     return tf.data.Dataset.from_generator(batches, output_signature=signature).with_options(options)

@@ -1,1 +1,1 @@
-"""Workers that train together over TensorFlow's collective ops."""
+"""Workers that train together with TensorFlow's collective ops."""

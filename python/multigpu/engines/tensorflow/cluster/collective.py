@@ -1,7 +1,7 @@
-"""A sum over workers: one collective op of TensorFlow, under numbers that all workers find by themselves.
+"""Sum over workers with one collective op of TensorFlow, under numbers that each worker computes by itself.
 
-The op has no time limit of its own: for each op that has one, TensorFlow starts a thread that sleeps until then, so
-that a training of a few minutes has thousands (tensorflow/tensorflow#62466). `failures.py` ends waiting in vain.
+The op has no time limit of its own. For each op that has one, TensorFlow starts a thread that sleeps until the limit,
+so a training of a few minutes would have thousands (tensorflow/tensorflow#62466). `failures.py` ends useless waiting.
 """
 
 import weakref
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.graphs import outermost
 
-_sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the function that is being traced → its sums
+_sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # function that is being traced → its sums
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,25 @@ class Group:
     """Devices, one or several of each worker, that sum something together.
 
     Attributes:
-        size: how many devices, over all workers.
-        name: what tells this group from others.
+        size: the number of devices of all workers.
+        name: a name that no other group has.
     """
 
     size: int
     name: str
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum of `x` over the group, on each of its devices: the device scope around says which one this is.
+        """Return the sum of `x` over the group, on each of its devices. The device scope around the call selects one.
 
         Args:
             x: of the same shape and type everywhere.
-            label: what is summed, and its shape if that changes from trace to trace; the same everywhere.
+            label: the name of the sum, with its shape if the shape changes between traces. It is the same on all
+                workers.
         """
         return collective_sum(x, self.size, self.name, self._number(x, label))
 
     def all(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The `x` of all devices of the group, stacked, on each of them; all else as for a sum."""
+        """Return the `x` of all devices of the group, stacked, on each device. All else is as for a sum."""
         return collective_stack(x, self.size, self.name, self._number(x, label))
 
     def _number(self, x: tf.Tensor, label: str) -> int:
@@ -47,7 +48,7 @@ class Group:
 
 
 class _Sums:
-    """The sums of one function, which may call a model twice; outside of any, one sum is made after the other."""
+    """The sums of one function, which may call a model twice. Outside of functions, sums run one after the other."""
 
     def __init__(self) -> None:
         self._occurred: Counter[str] = Counter()
@@ -59,21 +60,21 @@ class _Sums:
 
 
 def outermost_graph() -> tf.Graph:
-    """The graph of the whole function: those of branches, loops and functions inside of it run in one step with it."""
+    """Return the graph of the whole function. The graphs of branches, loops and functions inside run in its step."""
     return outermost(tf.compat.v1.get_default_graph())
 
 
-LARGEST = 0x7FFFFFFF  # of TensorFlow's numbers
+LARGEST = 0x7FFFFFFF  # the range of TensorFlow's numbers
 
 
 def collective_sum(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
-    """The sum of `x` over a group of devices, on each of them: the device scope around says which one this is.
+    """Return the sum of `x` over a group, on each of its devices. The device scope around the call selects one.
 
     Args:
-        x: of the same shape and type everywhere.
-        size: how many devices.
-        group: what tells this group from others, the same everywhere.
-        instance: number of this sum, the same everywhere and no other sum's.
+        x: a tensor, of the same shape and type on all devices.
+        size: the number of devices.
+        group: the number of this group, the same on all workers and different from other groups.
+        instance: the number of this sum, the same on all workers and different from other sums.
     """
     # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
     return tf.raw_ops.CollectiveReduce(
@@ -84,12 +85,12 @@ def collective_sum(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Ten
         merge_op="Add",
         final_op="Id",
         subdiv_offsets=[0],
-        communication_hint="ring",  # works between any devices; NCCL does not between parts of one GPU
+        communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
     )
 
 
 def collective_stack(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
-    """The `x` of a group of devices, stacked in their order, on each of them; all else as for a sum."""
+    """Return the `x` of a group's devices, stacked in their order, on each device. All else is as for a sum."""
     return tf.raw_ops.CollectiveGather(
         input=x[tf.newaxis],
         group_size=size,
@@ -101,16 +102,16 @@ def collective_stack(x: tf.Tensor, size: int, group: str, instance: int) -> tf.T
 
 
 class Numbers:
-    """TensorFlow tells groups and sums apart by number: these depend on names alone, and no two names have the same.
+    """Numbers for the names of groups and sums. They depend only on names, and no two names have the same number.
 
-    Whoever sums together has to meet the names in the same order.
+    Workers that sum together must ask for the names in the same order.
     """
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
 
     def of(self, name: str) -> int:
-        """The number of a name, from 0 to 2³¹ − 1."""
+        """Return the number of a name, from 0 to 2³¹ − 1."""
         number = _hashed(name)
         while self._names.setdefault(number, name) != name:
             number = (number + 1) & LARGEST
@@ -125,5 +126,5 @@ _groups = Numbers()
 
 
 def group_number(name: str) -> int:
-    """The number of a group of devices."""
+    """Return the number of a group of devices."""
     return _groups.of(name)

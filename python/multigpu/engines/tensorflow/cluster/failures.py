@@ -1,4 +1,4 @@
-"""Lost workers: nobody waits for one that is gone, and the error names it."""
+"""Detect lost workers: no worker waits for one that is gone, and the error names it."""
 
 import contextlib
 import socket
@@ -13,23 +13,23 @@ from multigpu.engines.tensorflow.cluster.peer_status import PATIENCE, absent, as
 from multigpu.engines.tensorflow.cluster.rendezvous import seconds_waiting
 from multigpu.engines.tensorflow.private_api.runtime import abort_collective_ops, is_alive
 
-ATTEMPTS = 3  # questions within `answer_seconds`
-SHOWN = 8  # workers that a message lists, at most
+ATTEMPTS = 3  # requests within `answer_seconds`
+SHOWN = 8  # maximum number of workers that a message lists
 
 
 class WorkerLostError(RuntimeError):
-    """A worker is gone, or did not come to where the others waited for it."""
+    """A worker is gone, or did not reach the step in which the others waited for it."""
 
 
 def wait_for_all(cluster: Cluster) -> None:
-    """Waits until every other worker listens.
+    """Wait until every other worker listens.
 
-    TensorFlow would wait as well, but could not tell a worker that never started from one that is late.
+    TensorFlow would wait, too, but could not distinguish a worker that never started from one that is late.
 
     Raises:
-        WorkerLostError: one of them does not listen within `arrive_seconds`.
+        WorkerLostError: a worker does not listen within `arrive_seconds`.
     """
-    seconds_waiting()  # starts TensorFlow: from now on this one listens, and tells what it does
+    seconds_waiting()  # starts TensorFlow: from now on this worker listens, and reports its state
     ends = time.monotonic() + cluster.arrive_seconds
     missing = cluster.others
     while missing := [number for number in missing if not _listens(cluster.addresses[number])]:
@@ -39,7 +39,7 @@ def wait_for_all(cluster: Cluster) -> None:
 
 
 def _listens(address: str) -> bool:
-    """Return whether anybody listens at this address, `"host:port"`."""
+    """Return whether a process listens at this address, `"host:port"`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
@@ -49,10 +49,11 @@ def _listens(address: str) -> bool:
 
 
 def watch(cluster: Cluster) -> None:
-    """Ends this worker's waiting, from now on, when another one is not alive or does not come.
+    """From now on, end this worker's waiting if another worker is dead or does not come.
 
-    It asks the others, all the time, whether they are alive: one that is silent, but keeps its connections, would not
-    be noticed. And it looks for how long this one has been waiting. An op has no limit of its own (`collective.py`).
+    It regularly checks that the others are alive, because TensorFlow would not notice a silent worker that keeps its
+    connections. It also checks how long this worker has been waiting, because the ops have no limit of their own
+    (`collective.py`).
     """
     if not _watches:
         _watches.append(HeartbeatMonitor(cluster))
@@ -61,10 +62,10 @@ def watch(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def named(cluster: Cluster | None) -> Iterator[None]:
-    """Turns an error of a collective op into one that names the worker that is gone.
+    """Turn an error of a collective op into one that names the worker that is gone.
 
     Raises:
-        WorkerLostError: a collective op failed, and a worker is to blame.
+        WorkerLostError: a collective op failed because of a worker.
     """
     try:
         yield
@@ -89,13 +90,13 @@ def _message(received: str, cluster: Cluster) -> str:
 
 
 def _found(cluster: Cluster, lost: Sequence[int]) -> str:
-    """Return the failure in words: workers are gone, or have been absent for long, or one of some must have been."""
+    """Return the failure in words: lost workers, workers absent for long, or a list of workers one of which must be."""
     facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
     absentees = absent(cluster, cluster.arrive_seconds / 2)
     doing = {number: does for number, does in absentees.items() if number not in lost}
     facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
     rest = [number for number in cluster.others if number not in lost]
-    if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # who is lost gave up
+    if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # it gave up
         facts.append(_one_of(rest, cluster))
     return "; ".join(facts)
 
@@ -109,7 +110,7 @@ def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
 
 
 def _lost(cluster: Cluster) -> list[int]:
-    """Workers that do not answer, or are other processes than before."""
+    """Return the workers that do not answer, or that are other processes than before."""
     return [number for number, lost in asked_at_once(lambda number: _is_lost(number, cluster), cluster).items() if lost]
 
 
@@ -119,13 +120,13 @@ def _is_lost(number: int, cluster: Cluster) -> bool:
 
 
 class HeartbeatMonitor(threading.Thread):
-    """Looks after the waiting of this worker, in the background.
+    """A thread that ends this worker's waiting if another worker is gone.
 
-    It ends with the main thread, and Python waits for it: a daemon that comes back from TensorFlow while Python ends is
-    taken down within C++, and the process with it ("exception not rethrown").
+    It ends with the main thread, and Python waits for it. A daemon thread that returns from TensorFlow while Python
+    ends would be killed inside C++, which aborts the process ("exception not rethrown").
 
     Attributes:
-        found: what is wrong, when it has ended this worker's waiting.
+        found: the failure in words, after it has ended this worker's waiting.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -134,7 +135,7 @@ class HeartbeatMonitor(threading.Thread):
         self._cluster = cluster
 
     def run(self) -> None:
-        """Looks, again and again, until something is wrong, or the main thread ends."""
+        """Check regularly, until something is wrong or the main thread ends."""
         main = threading.main_thread()
         while not self.found:
             main.join(self._cluster.answer_seconds / ATTEMPTS)

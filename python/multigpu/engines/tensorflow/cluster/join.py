@@ -1,4 +1,4 @@
-"""Joining the cluster: TensorFlow's collective ops, set up before TensorFlow starts."""
+"""Join the cluster: set up TensorFlow's collective ops before TensorFlow starts."""
 
 import json
 import os
@@ -12,35 +12,36 @@ from multigpu.engines.tensorflow.private_api.runtime import config, has_started,
 
 
 def join() -> None:
-    """Makes TensorFlow, when it starts, listen as the worker that TF_CONFIG describes, if it does.
+    """Make TensorFlow, when it starts, listen as the worker that TF_CONFIG describes, if any.
 
-    A model is built before `multi_gpu_model()` is called, and TensorFlow starts with its first variable. So this runs
-    when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but starts TensorFlow,
-    and then devices can no longer be configured.
+    You build a model before you call `multi_gpu_model()`, and TensorFlow starts with the first variable. So this runs
+    when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but it starts TensorFlow,
+    after which devices cannot be configured.
     """
     try:
         cluster = described(os.environ)
-    except ValueError:  # `check_joined` says so when a model is made: all else works without a cluster
+    except ValueError:  # `check_joined` raises the error when a model is made: all else works without a cluster
         return
-    if cluster is not None and joined() is None and not has_started():  # `check_joined` says so where it is too late
+    if cluster is not None and joined() is None and not has_started():  # `check_joined` raises it
         _listen(cluster)
 
 
 def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None) -> None:
     """Join the other tasks that a scheduler has started, to train one model together. TF_CONFIG needs no call.
 
-    Call it at the top of the script, in every task, before a model is built.
+    Call it at the top of the script, in every task, before you build a model.
 
     Args:
-        resolver: None takes the workers that TF_CONFIG names, or else the tasks that `srun` has started, or `mpirun`
-            on one machine. For another scheduler or a cloud, one of TensorFlow's cluster resolvers, for instance
-            `tf.distribute.cluster_resolver.KubernetesClusterResolver(...)`. It has to know which task this process
-            is: give those that do not `task_type` and `task_id`.
+        resolver: None takes the workers of TF_CONFIG, or the tasks that `srun` has started, or that `mpirun` has
+            started on one machine. For another scheduler or a cloud, pass one of TensorFlow's cluster resolvers, for
+            instance `tf.distribute.cluster_resolver.KubernetesClusterResolver(...)`. The resolver must know which task
+            this process is. If it does not know, pass it `task_type` and `task_id`.
 
     Raises:
-        ValueError: TensorFlow has already used a device; or a scheduler has started several tasks and does not say
-            where the others are; or the resolver does not say which task this is, or is none; or there are parameter
-            servers; or this process has joined other workers. Where this process is alone, nothing happens.
+        ValueError: TensorFlow has already used a device; a scheduler has started several tasks, but its variables do
+            not tell where the others are; the argument is not a resolver, or the resolver does not know which task this
+            is; there are parameter servers; or this process has joined other workers. If this process is alone, nothing
+            happens.
 
     Examples:
         >>> import multigpu
@@ -66,7 +67,7 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
 
 
 def _known_here() -> tuple[str, Cluster | None]:
-    """The cluster in TF_CONFIG, which has the last word, even if it is `{}`; or else that of a scheduler's tasks."""
+    """Return the cluster in TF_CONFIG, which has priority even if it is `{}`, or of a scheduler's tasks."""
     if "TF_CONFIG" in os.environ:
         return "TF_CONFIG describes", described(os.environ)
     config = config_of_tasks(os.environ)
@@ -90,7 +91,7 @@ def _described_as(config: str, known_as: str) -> Cluster | None:
 
 
 def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
-    spec = resolver.cluster_spec()  # some know their task only after this
+    spec = resolver.cluster_spec()  # some resolvers know their task only after this
     if not resolver.task_type or resolver.task_id is None:
         raise ValueError(
             "Expected a resolver that knows which task this process is. Received: "
@@ -98,7 +99,7 @@ def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
             "Give it both, for instance `resolver.task_type, resolver.task_id = 'worker', 0` for the first worker."
         )
     task = {"type": resolver.task_type, "index": resolver.task_id}
-    # some resolvers count with numpy
+    # some resolvers return numbers of numpy
     return json.dumps({"cluster": {job: spec.job_tasks(job) for job in spec.jobs}, "task": task}, default=int)
 
 
@@ -107,17 +108,17 @@ def _listen(cluster: Cluster) -> None:
 
 
 def joined() -> Cluster | None:
-    """The cluster that this process has joined, if any."""
+    """Return the cluster that this process has joined, if any."""
     return getattr(server(), "joined", None)
 
 
 def check_joined() -> None:
-    """Refuses to train alone where TF_CONFIG describes a cluster that was not understood or joined.
+    """Raise a ValueError if TF_CONFIG describes a cluster that was not understood or not joined.
 
-    Where a scheduler has started several tasks that did not join, it says so, once.
+    If a scheduler has started several tasks that did not join, print this once.
 
     Raises:
-        ValueError: the message says what was expected, what was received, and what to do.
+        ValueError: the message gives what was expected, what was received, and what to do.
     """
     if joined() is not None:
         return
@@ -142,7 +143,7 @@ class _Server:
         self.joined = cluster
         self.job_name, self.task_index = device.job, device.task
 
-    def SerializeToString(self) -> bytes:  # noqa: N802  # the name that a protocol buffer has
+    def SerializeToString(self) -> bytes:  # noqa: N802  # the name of the method of protocol buffers
         definition = tf.train.ServerDef(
             cluster=tf.train.ClusterSpec(jobs_of(self.joined)).as_cluster_def(),
             job_name=self.job_name,

@@ -13,19 +13,19 @@ from multigpu.engines.tensorflow.cluster.failures import named
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
-PIECE = 1 << 24  # values that the chief sends at once
-_messages = itertools.count()  # all workers tell the same things in the same order
+PIECE = 1 << 24  # number of values that the chief sends at once
+_messages = itertools.count()  # all workers send the same messages in the same order
 
 
 def all_gather_numbers(numbers: Sequence[float], cluster: Cluster) -> np.ndarray:
-    """Some numbers of every worker: (workers, numbers), float64."""
+    """Return some numbers of every worker: (workers, numbers), float64."""
     table = np.zeros((cluster.size, len(numbers)), "float64")
     table[cluster.number] = numbers
     return all_reduce(table, cluster)
 
 
 def all_gather_text(text: str, cluster: Cluster) -> list[str]:
-    """A text of every worker."""
+    """Return a text of every worker."""
     encoded = np.frombuffer(text.encode(), np.uint8)
     lengths = all_gather_numbers([len(encoded)], cluster)[:, 0].astype(int)
     table = np.zeros((cluster.size, max(lengths)), "int32")
@@ -35,7 +35,7 @@ def all_gather_text(text: str, cluster: Cluster) -> list[str]:
 
 
 def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
-    """The sum of an array over workers: float32, float64, int32 or int64, of one shape everywhere."""
+    """Return the sum of an array over workers: float32, float64, int32 or int64, of the same shape on all workers."""
     group = Group(cluster.size, f"{cluster.size} of messages")
     label = f"message {next(_messages)}"
     with named(cluster):
@@ -43,7 +43,7 @@ def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
 
 
 def broadcast_variables(variables: Sequence[keras.Variable], cluster: Cluster) -> None:
-    """Gives variables the values that they have in the chief; text stays what it is on each worker."""
+    """Give variables the chief's values. Text stays unchanged on each worker."""
     by_type: dict[tf.DType, list[tf.Variable]] = {}
     for variable in map(backing_variable, variables):
         if variable.dtype != tf.string:
@@ -53,7 +53,7 @@ def broadcast_variables(variables: Sequence[keras.Variable], cluster: Cluster) -
 
 
 def _take(variables: Sequence[tf.Variable], dtype: tf.DType, cluster: Cluster) -> None:
-    """Values of one type, exactly: as the whole numbers that their bytes are."""
+    """Give variables the chief's values of one type exactly, as the integers of their bytes."""
     mine = b"".join(variable.numpy().tobytes() for variable in variables)
     padded = np.frombuffer(mine + bytes(-len(mine) % 4), "int32")
     pieces = [padded[start : start + PIECE] for start in range(0, len(padded), PIECE)]

@@ -1,4 +1,4 @@
-"""The workers where there is but one: what its devices have reduced is complete. `Workers` is the same for several."""
+"""A single worker: its devices' reduced values are complete. `Workers` has the same methods for several."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
 AddUp: TypeAlias = Callable[[Sequence[tf.IndexedSlices]], tf.IndexedSlices]
-Merge: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of what several have, stacked along a new first axis: of all
+Merge: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # from the values of several, stacked, to the value of all
 
 
 class OneWorker:
@@ -15,8 +15,8 @@ class OneWorker:
 
     Attributes:
         several: whether other workers take part.
-        counted: 1 if this worker's rows count, 0 if it only stands by.
-        first_replica: the number of this worker's first replica among those of all.
+        counted: 1 if this worker's rows count, 0 if it is idle.
+        first_replica: the number of this worker's first replica among the replicas of all workers.
     """
 
     several = False
@@ -28,52 +28,52 @@ class OneWorker:
 
     @property
     def in_forward_pass(self) -> "OneWorker":
-        """Those with which state and losses are reduced in the forward pass."""
+        """The workers over which state and losses are reduced in the forward pass."""
         return self
 
     def rows_around(self, here: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of a batch of which so many rows are here: how many come before them, and how many there are, () int32."""
+        """Return how many rows of a batch come before this worker's, and how many there are in all, () int32."""
         return tf.zeros_like(here), here
 
     def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The gradient of the global batch, on the device that owns the weights."""
+        """Return the gradient of the global batch, on the device that owns the weights."""
         return x
 
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
-        """The rows of a weight's gradient, of the global batch, asked for on `owner`; a dense gradient as any other.
+        """Return the rows of a weight's gradient, of the global batch, on `owner`. Dense gradients are as in `gradient()`.
 
         Args:
-            x: this worker's.
-            add_up: makes those of all workers of those of each.
+            x: this worker's rows.
+            add_up: a function that combines the rows of each worker to the rows of all.
             owner: a device.
-            label: what they are of.
+            label: the name of the weight.
         """
         return x
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The mean of the workers' values, weighted by rows."""
+        """Return the mean of the workers' values, weighted by rows."""
         return x
 
     def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The chief's value."""
+        """Return the chief's value."""
         return x
 
     def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """`x`, which is the same for all workers, and whose gradient comes from all of them."""
+        """Return `x`, which is the same on all workers, with a gradient from all of them."""
         return x
 
     def all_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of all workers."""
+        """Return the rows of all workers."""
         return x
 
     def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """Return what the slices of each worker have, in one, for all workers.
+        """Combine the slices' values of all workers.
 
         Args:
-            x: what the slices of this worker have, in one.
+            x: the combined value of this worker's slices.
             owner: a device.
-            label: what it is.
-            merge: how; where nothing is given, `x` is a gradient of this worker's own loss, and is summed to that in
-                the loss of the global batch.
+            label: the name of the value.
+            merge: how to combine the workers' values. By default, `x` is a gradient of this worker's own loss, and the
+                result is the gradient of the loss of the global batch.
         """
         return x

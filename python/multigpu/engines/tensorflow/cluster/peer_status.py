@@ -9,7 +9,7 @@ import tensorflow as tf
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.rendezvous import handles_by_name, seconds_waiting, state_of
 
-PATIENCE = 2.0  # seconds, for an answer
+PATIENCE = 2.0  # seconds to wait for an answer
 
 
 NOT_THERE = "has made no parallel model yet"
@@ -22,7 +22,7 @@ ELSEWHERE = "does something else"
 
 
 def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
-    """Return the state, in words, of each worker that has been absent for more than `seconds`, by number, if known."""
+    """Return in words what each worker does that has been absent for more than `seconds`, by number, if known."""
     not_there = NOT_THERE if seconds_waiting() > seconds else ""
     states = asked_at_once(lambda number: _asked(cluster, number), cluster)
     told = {
@@ -34,14 +34,14 @@ def absent(cluster: Cluster, seconds: float) -> dict[int, str]:
 
 
 def absence_text(state: Any, seconds: float) -> str:
-    """Return the state of a worker in words if it has been absent for more than `seconds`; otherwise ""."""
+    """Return in words what a worker does if it has been absent for more than `seconds`, otherwise ""."""
     waits, since, within = state
     does = WITHIN if within else ELSEWHERE
     return f"{does}, for {since:.0f} seconds now" if not waits and since > seconds else ""
 
 
 def _asked(cluster: Cluster, number: int) -> Any:
-    """The state of another worker; the error where it has no record; None where it does not tell."""
+    """Return the state of another worker, or the error if it has no record, or None if it does not answer."""
     task, address = cluster.tasks[number], cluster.addresses[number]
     config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * PATIENCE), device_filters=[task])
     with tf.Graph().as_default():
@@ -55,13 +55,14 @@ def _asked(cluster: Cluster, number: int) -> Any:
 
 
 def asked_at_once(question: Callable[[int], Any], cluster: Cluster) -> dict[int, Any]:
-    """The answer of each other worker, by number, to a question that may take its time."""
+    """Ask all other workers in parallel, and return the answers by number."""
     answers = {}
 
     def ask(number: int) -> None:
         answers[number] = question(number)
 
-    # no daemons, for which a process that ends would not wait: each ends within its time (`HeartbeatMonitor` says why)
+    # not daemons: a process that ends would not wait for them (see `HeartbeatMonitor`). Each ends within its time
+    # limit.
     asking = [threading.Thread(target=ask, args=(number,), daemon=False) for number in cluster.others]
     for thread in asking:
         thread.start()

@@ -1,7 +1,7 @@
-"""The workers as one call of a template sees them: what its devices have reduced is reduced over workers as well.
+"""Reduce the values of one call of a template over workers, after its devices have reduced them.
 
-The loss is taken on this worker's rows, and as a mean: L = Σ over workers of (their rows ÷ all rows) · their L. So are
-its gradient and the state that is averaged; what is a sum over rows is summed.
+Each worker computes a mean loss on its own rows: L = Σ over workers of (their rows ÷ all rows) · their L. The gradient
+and averaged state are combined in the same way. Sums over rows are added.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ class Step(NamedTuple):
     """The step in which a template is called.
 
     Attributes:
-        joint: whether all workers make it together.
+        joint: whether all workers make the step together.
         counts: (), int32, 1 if this worker's rows count.
-        rows: (), float32, rows of the global batch, or None where nobody has counted them yet.
-        rows_here: (), float32, those of this worker.
-        rows_before: (), float32, those of the workers before this one.
+        rows: (), float32, rows of the global batch, or None if they are not counted yet.
+        rows_here: (), float32, rows of this worker.
+        rows_before: (), float32, rows of the workers before this one.
     """
 
     joint: bool
@@ -48,11 +48,11 @@ class Workers(OneWorker):
         rows: tf.Tensor,
         step: Step,
     ) -> None:
-        """Takes the measure of a call.
+        """Prepare the sums of one call.
 
         Args:
             cluster: the workers.
-            model: what tells this model's sums from those of another.
+            model: a name that distinguishes this model's sums from another's.
             devices: this worker's devices.
             rows: (), rows of this worker's batch.
             step: the step in which the call is made.
@@ -63,22 +63,22 @@ class Workers(OneWorker):
         self._model = model
         self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
         self._of_step = step
-        self._counts: dict[tf.Graph | None, tf.Tensor] = {}  # rows of each worker, once they are known
+        self._counts: dict[tf.Graph | None, tf.Tensor] = {}  # rows of each worker, when they are known
         if step.joint:
-            self.total_rows()  # here, once, rather than in each replica
+            self.total_rows()  # here once, not in each replica
 
     @property
     def in_forward_pass(self) -> OneWorker:
-        """All of them where all make this call; where each calls by itself, this one."""
+        """All workers if all of them make this call, or this one if each worker calls by itself."""
         return self if self._joint else OneWorker(self._devices, self.first_replica)
 
     def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The gradient of the global batch, from those of the workers' batches, on the device that owns the weights."""
+        """Return the gradient of the global batch, on the device that owns the weights, from the workers' gradients."""
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
 
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
-        """The rows of a weight's gradient, as `OneWorker.rows` has it."""
+        """Return the rows of a weight's gradient. See `OneWorker.rows`."""
         if not isinstance(x, tf.IndexedSlices):
             return self.gradient(x, owner, label)
         weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
@@ -86,12 +86,12 @@ class Workers(OneWorker):
         return add_up(of_all)
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The mean of the workers' values, weighted by rows."""
+        """Return the mean of the workers' values, weighted by rows."""
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
 
     def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """The chief's value; text and truth values stay what they are on each worker."""
+        """Return the chief's value. Text and booleans stay unchanged on each worker."""
         if not (x.dtype.is_integer or x.dtype.is_floating):
             return x
         with tf.device(owner):
@@ -100,10 +100,10 @@ class Workers(OneWorker):
             return tf.cast(self._sum(sent, owner, f"of chief {label} {x.shape}"), x.dtype)
 
     def over_workers(self, x: tf.Tensor, owner: str, label: str, merge: Merge | None) -> tf.Tensor:
-        """Return what the slices of each worker have, in one, for all workers, as `OneWorker.over_workers`.
+        """Combine the slices' values of all workers. See `OneWorker.over_workers`.
 
-        A gradient is that of the loss of the global batch. A worker has that of its own loss, and what it is given back
-        will be weighed like it.
+        A resulting gradient is of the loss of the global batch. The workers' gradients are of their own losses, and the
+        result is scaled so that it can be weighted like these.
         """
         with tf.device(owner):
             if merge is not None:
@@ -112,24 +112,24 @@ class Workers(OneWorker):
             return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
 
     def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """`x`, which is the same for all workers, and whose gradient comes from all of them."""
+        """Return `x`, which is the same on all workers, with a gradient from all of them."""
 
         @custom_gradient
-        def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` requires
             return tf.identity(value), lambda upstream: self.gradient(upstream, owner, label)
 
         return same(x)
 
     def all_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of all workers, in their order, for those of this one. Who stands by has none.
+        """Return the rows of all workers, in their order, given this worker's rows. An idle worker has none.
 
-        Its gradient is that of the loss of all rows, which every worker takes; it will be weighed like that of a loss
-        of own rows.
+        Its gradient is of the loss of all rows, which every worker computes. It is scaled so that it can be weighted
+        like the gradient of a loss of the worker's own rows.
         """
         _check_travels(x)
 
         @custom_gradient
-        def gathered(own: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        def gathered(own: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` requires
             rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
 
             def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:
@@ -141,18 +141,18 @@ class Workers(OneWorker):
         return gathered(x[: tf.shape(x)[0] * self.counted])
 
     def rows_around(self, here: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """How many rows of the global batch come before those of this worker, and how many there are, () int32."""
+        """Return how many rows of the global batch come before this worker's, and how many there are, () int32."""
         before = self._of_step.rows_before
         if before is None:
             before = tf.reduce_sum(self._all_counts()[: self._cluster.number])
         return tf.cast(before, here.dtype), tf.cast(self.total_rows(), here.dtype)
 
     def total_rows(self) -> tf.Tensor:
-        """Rows of the global batch, a scalar float32."""
+        """Return the number of rows of the global batch, a scalar float32."""
         return tf.reduce_sum(self._all_counts()) if self._of_step.rows is None else self._of_step.rows
 
     def _all_counts(self) -> tf.Tensor:
-        """Rows of each worker, float32. Asked for once in each function that is traced."""
+        """Return the number of rows of each worker, float32. It is requested once in each traced function."""
         graphs = list(_graphs_around())
         known = next((self._counts[graph] for graph in graphs if graph in self._counts), None)
         if known is None:
@@ -163,7 +163,7 @@ class Workers(OneWorker):
         return known
 
     def _weighed(self, x: tf.Tensor) -> tf.Tensor:
-        """`x` times this worker's share of the rows; without rows it is 0, even where it is NaN."""
+        """Return `x` times this worker's share of the rows. Without rows this is 0, even for NaN."""
         return tf.math.multiply_no_nan(x, tf.cast(self._share(), x.dtype))
 
     def _share(self) -> tf.Tensor:
@@ -177,7 +177,7 @@ class Workers(OneWorker):
 
 
 def _check_travels(x: tf.Tensor) -> None:
-    """Refuses what collective ops do not take."""
+    """Raise an error for types that collective ops do not support."""
     if not isinstance(x, tf.Tensor) or x.dtype == tf.string:
         kind = x.dtype.name if isinstance(x, tf.Tensor) else type(x).__name__
         raise ValueError(
@@ -187,7 +187,7 @@ def _check_travels(x: tf.Tensor) -> None:
 
 
 def _graphs_around() -> Iterator[tf.Graph | None]:
-    """The graph of the function that is being traced, and those of the functions around it; None outside of any."""
+    """Return the graph of the function that is being traced, and those around it. None outside of functions."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     yield graph
     while (graph := getattr(graph, "outer_graph", None)) is not None:

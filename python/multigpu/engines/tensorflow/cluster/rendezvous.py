@@ -1,10 +1,10 @@
-"""The barrier where all workers meet, and a record, which the others can read, of how long one has not been there.
+"""The barrier where all workers meet, and a record, readable by the others, of how long one has been absent.
 
-All meet in the first sum of a step and in each message: nobody leaves before everybody has come. So whoever waits there
-for long waits for one that is elsewhere. TensorFlow knows whether a worker answers, not where it is; so each keeps that
-in variables with a name, which the others read on the port where TensorFlow listens anyway. TensorFlow itself answers,
-also while Python, or R, is busy. (Its coordination service could keep them as well; but with that, the first op of a
-process waits until all others have started, and fails, in whatever line that is, where one does not.)
+All workers meet in the first sum of a step and in each message: none leaves before all have come. So a worker that
+waits there for long waits for an absent one. TensorFlow knows whether a worker answers, but not where it is. So each
+worker keeps this in named variables, which the others read on the port where TensorFlow listens. TensorFlow itself
+answers, even while Python or R is busy. (Its coordination service could also keep them. But with that service, the
+first op of a process waits until all others have started, and if one does not start, it fails, whatever line that is.)
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 @functools.cache
 def record() -> tuple[tf.Tensor, tf.Tensor]:
-    """Handles of what this worker does: TensorFlow writes it in the midst of a step."""
+    """Make the record of this worker's state: TensorFlow writes it during a step."""
     with tf.init_scope(), tf.device("CPU:0"):
         meeting, within = handles_by_name()
         _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
@@ -26,10 +26,10 @@ def record() -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def handles_by_name() -> tuple[tf.Tensor, tf.Tensor]:
-    """Two variables, by the names that are the same on all workers.
+    """Return handles of two variables, by names that are the same on all workers.
 
-    One has whether the worker waits for the others, 1 or 0, and since when, in seconds since 1970; the other whether it
-    makes a step.
+    One contains whether the worker waits for the others (1 or 0), and since when, in seconds since 1970. The other
+    contains whether it makes a step.
     """
     make = functools.partial(tf.raw_ops.VarHandleOp, dtype=tf.float64)  # the names of a `tf.Variable` are private
     return make(shape=[2], shared_name="multigpu_meeting"), make(shape=[], shared_name="multigpu_within_step")
@@ -40,9 +40,9 @@ def _write(handle: tf.Tensor, value: tf.Tensor) -> Any:
 
 
 def state_of(handles: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    """(3,): whether a worker waits, for how long it has or has not been, by its own clock, and whether it makes a step.
+    """Return (3,): whether a worker waits, for how long it has or has not, and whether it makes a step.
 
-    Where a worker has no record, TensorFlow raises a `tf.errors.FailedPreconditionError`.
+    If a worker has no record, TensorFlow raises a `tf.errors.FailedPreconditionError`.
     """
     meeting, within = (tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64) for handle in handles)
     waits, since = tf.unstack(tf.ensure_shape(meeting, [2]))
@@ -50,12 +50,12 @@ def state_of(handles: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
 
 
 def barrier_sum(x: tf.Tensor, summed: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """`summed(x)`, a sum in which all workers meet. From when `x` is known until it ends, this one waits."""
+    """Return `summed(x)`, a sum in which all workers meet. Until it ends, this worker is recorded as waiting."""
     meeting, _ = record()
     with tf.device("CPU:0"):
         with tf.control_dependencies([x]):
             came = _write(meeting, tf.stack([tf.ones([], tf.float64), tf.timestamp()]))
-        with tf.control_dependencies([came] if came is not None else []):  # None: it is done
+        with tf.control_dependencies([came] if came is not None else []):  # None: done
             met = summed(tf.identity(x))
         with tf.control_dependencies([met]):
             _write(meeting, tf.stack([tf.zeros([], tf.float64), tf.timestamp()]))
@@ -64,7 +64,7 @@ def barrier_sum(x: tf.Tensor, summed: Callable[[tf.Tensor], tf.Tensor]) -> tf.Te
 
 @contextlib.contextmanager
 def within_step() -> Iterator[None]:
-    """A time in which this worker makes a step, which begins with its data."""
+    """Record, inside a `with` block, that this worker makes a step, which begins with its data."""
     _, within = record()
     _write(within, tf.ones([], tf.float64))
     try:
@@ -74,6 +74,6 @@ def within_step() -> Iterator[None]:
 
 
 def seconds_waiting() -> float:
-    """For how long this worker has been waiting for the others; 0 if it does not."""
+    """Return how long this worker has been waiting for the others, or 0 if it does not wait."""
     waits, seconds, _ = state_of(record()).numpy()
     return waits * seconds

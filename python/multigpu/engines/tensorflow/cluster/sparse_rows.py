@@ -1,4 +1,4 @@
-"""Rows from all workers: as many from each as it has, which only rows of zeros make equal."""
+"""Gather the rows of all workers, padded with zeros to equal numbers."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from multigpu.cluster.config import Cluster
 def all_rows(
     rows: tf.IndexedSlices, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]
 ) -> list[tf.IndexedSlices]:
-    """The rows of each worker.
+    """Return the rows of each worker.
 
-    TensorFlow gathers equal shapes alone. So each worker's rows are written into a place of their own in a tensor of
-    zeros, as long as the longest, and these tensors are summed. Rows of zeros point to row 0, where they add nothing.
+    TensorFlow gathers only equal shapes. So each worker writes its rows into its own place in a tensor of zeros, as
+    long as the longest, and these tensors are summed. Rows of zeros point to row 0, to which they add nothing.
 
     Args:
         rows: this worker's.
@@ -33,34 +33,34 @@ def all_rows(
 def gather(
     x: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The rows of all workers, in their order, and how many come before those of this one.
+    """Return the rows of all workers, in their order, and how many come before the rows of this one.
 
     Args:
-        x: this worker's, of any number of rows; all else of its shape is that of all workers.
+        x: this worker's rows, any number of them. The rest of the shape is the same on all workers.
         cluster: the workers.
         summed: sums over workers what is given, under a label.
     """
     counts = _counts(tf.shape(x)[0], cluster, summed)
-    wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)  # which collective ops take
+    wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)  # a type that collective ops accept
     stacked = _stacked(wide, tf.reduce_max(counts), cluster, summed, f"rows {x.dtype.name}")
     rows = tf.concat([stacked[number, : counts[number]] for number in range(cluster.size)], axis=0)
     return tf.cast(rows, x.dtype), tf.reduce_sum(counts[: cluster.number])
 
 
 def _counts(count: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor]) -> tf.Tensor:
-    """How many rows each worker has."""
+    """Return how many rows each worker has."""
     return summed(_in_place(count[None], cluster)[:, 0], "counts")
 
 
 def _stacked(
     x: tf.Tensor, longest: tf.Tensor, cluster: Cluster, summed: Callable[[tf.Tensor, str], tf.Tensor], label: str
 ) -> tf.Tensor:
-    """The rows of all workers, filled up with zeros: (workers, longest, ...)."""
+    """Return the rows of all workers, padded with zeros: (workers, longest, ...)."""
     filled = tf.pad(x, [[0, longest - tf.shape(x)[0]]] + [[0, 0]] * (x.shape.rank - 1))
     return summed(_in_place(filled, cluster), f"{label} {x.shape[1:]}")
 
 
 def _in_place(x: tf.Tensor, cluster: Cluster) -> tf.Tensor:
-    """Zeros for every worker, with `x` in the place of this one: (workers, ...)."""
+    """Return zeros for every worker, with `x` in the place of this one: (workers, ...)."""
     before, after = cluster.number, cluster.size - 1 - cluster.number
     return tf.pad(x[None], [[before, after]] + [[0, 0]] * x.shape.rank)

@@ -1,1 +1,1 @@
-"""TensorFlow's devices: which there are, and what they are parts of."""
+"""List TensorFlow's devices, and the hardware that they are parts of."""

@@ -1,4 +1,4 @@
-"""The GPUs that TensorFlow finds, as a table; and why there are none."""
+"""List the GPUs that TensorFlow finds in a table, or the reason why there are none."""
 
 import os
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from multigpu.engines.tensorflow.devices.logical import available_gpus, physical
 from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed, memory_limits
 from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
 
-DRIVER = Path("/proc/driver/nvidia/version")  # is there while the driver is loaded
+DRIVER = Path("/proc/driver/nvidia/version")  # exists while the driver is loaded
 
 
 def device_table(start: bool = False) -> GpuTable:
-    """The devices that `gpus` counts. TensorFlow's devices are started only where that is asked for."""
+    """Return the devices that `gpus` counts. Start TensorFlow's devices only if that is asked for."""
     if start:
         tf.config.list_logical_devices()
     table = GpuTable(_row(number, name) for number, name in enumerate(available_gpus()))
@@ -23,7 +23,7 @@ def device_table(start: bool = False) -> GpuTable:
 
 
 def hide_gpus() -> None:
-    """TensorFlow does not see the GPUs of this machine, which may be at work, from here on."""
+    """Hide the GPUs of this machine, which may be in use, from TensorFlow from here on."""
     if tf.config.list_physical_devices("GPU") and not devices_are_fixed():
         tf.config.set_visible_devices([], "GPU")
 
@@ -54,7 +54,7 @@ def _row(number: int, name: str) -> GpuRow:
 
 
 def _hardware(name: str) -> str:
-    """The physical device of a logical one, with the words that TensorFlow has for it."""
+    """Return the physical device of a logical one, with TensorFlow's description."""
     device = physical_of(name)
     details = tf.config.experimental.get_device_details(device)
     return ", ".join([device.name.rsplit("physical_device:", 1)[-1], *_present([details.get("device_name")])])

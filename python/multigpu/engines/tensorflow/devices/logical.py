@@ -16,16 +16,16 @@ STARTED = (
 
 
 def available_gpus() -> list[str]:
-    """The logical GPUs; where there are none, the logical CPU devices that stand in for them, if there are any."""
+    """Return the logical GPUs. If there are none, return the logical CPU devices that simulate them, if any."""
     gpus = _logical("GPU")
     if gpus:
         return gpus
     cpus = _logical("CPU")
-    return cpus if len(cpus) > 1 else []  # one CPU device is the CPU itself, several were made on purpose
+    return cpus if len(cpus) > 1 else []  # one CPU device is the CPU itself; several were made intentionally
 
 
 def simulate(n: int, memory_limit: int) -> None:
-    """Splits the one GPU, or else the CPU, into `n` logical devices of `memory_limit` MB.
+    """Split the one GPU, or if there is none the CPU, into `n` logical devices of `memory_limit` MB.
 
     Raises:
         ValueError: there are several GPUs, but fewer than `n`.
@@ -33,7 +33,7 @@ def simulate(n: int, memory_limit: int) -> None:
     """
     physical = tf.config.list_physical_devices("GPU")
     if len(physical) >= n > 1:
-        return  # real ones are there
+        return  # real ones exist
     if len(physical) > 1:
         raise ValueError(
             f"Expected one GPU or none to simulate {n} GPUs. Received: a machine with {len(physical)} GPUs. Use these, "
@@ -51,10 +51,10 @@ def simulate(n: int, memory_limit: int) -> None:
 
 
 def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
-    """Names of all logical devices by role: `gpus` counts and ids, `others` that can be asked for by name.
+    """Return the names of all logical devices by role: those that `gpus` counts, and `others` to ask for by name.
 
     Args:
-        one_is_enough: whether a CPU alone counts, as it does where several machines train together.
+        one_is_enough: whether a single CPU counts, as it does if several machines train together.
     """
     others = _logical("GPU") + _logical("CPU")
     return {"gpus": available_gpus() or (others if one_is_enough else []), "others": others}
@@ -62,13 +62,13 @@ def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
 
 @functools.cache  # TensorFlow fixes its devices when it starts
 def _here() -> str:
-    """This process in a cluster, as TensorFlow names it."""
+    """Return this process's name in a cluster, as TensorFlow has it."""
     spec = tf.DeviceSpec.from_string(tf.config.list_logical_devices("CPU")[0].name)
     return f"/job:{spec.job}/replica:{spec.replica}/task:{spec.task}"
 
 
 def present_device(device: object, cure: str) -> str:
-    """The short name of a device that is there, or a ValueError for the argument `device`, which ends in a cure."""
+    """Return the short name of an existing device, or raise a ValueError for `device` that ends in a remedy."""
     present = visible_devices()["others"]
     name = _short_name(device) if isinstance(device, str) else None
     name = name and stand_in(name, available_gpus())
@@ -85,7 +85,7 @@ def _short_name(device: str) -> str | None:
 
 
 def _logical(kind: str) -> list[str]:
-    """Names of the logical devices of a kind, without starting them, which would fix their number."""
+    """Return the names of the logical devices of a kind, without starting them, which would fix their number."""
     return [f"{kind}:{number}" for number in range(sum(map(_num_parts, tf.config.get_visible_devices(kind))))]
 
 
@@ -94,17 +94,17 @@ def _num_parts(device: tf.config.PhysicalDevice) -> int:
 
 
 def physical_of(name: str) -> tf.config.PhysicalDevice:
-    """The physical device that a logical one, such as `"GPU:1"`, is or is part of."""
+    """Return the physical device that a logical one, such as `"GPU:1"`, is or is part of."""
     kind, number = name.split(":")
     devices = tf.config.get_visible_devices(kind)
     return [device for device in devices for _ in range(_num_parts(device))][int(number)]
 
 
 def short_name(device: str) -> str:
-    """The short name of a device of this process, also by the name that it has in a cluster.
+    """Return the short name of a device of this process, also for its name in a cluster.
 
     Raises:
-        ValueError: the name means no one device of this process.
+        ValueError: the name does not mean exactly one device of this process.
     """
-    of_cluster = str(device).startswith("/job:") and not str(device).startswith(HERE)  # else TensorFlow is not started
+    of_cluster = str(device).startswith("/job:") and not str(device).startswith(HERE)  # TensorFlow is not started
     return device_names.short_name(device, _here() if of_cluster else HERE)

@@ -1,1 +1,1 @@
-"""The steps and verbs of a parallel model that several workers train together."""
+"""The steps and methods of a parallel model that several workers train together."""

@@ -1,4 +1,4 @@
-"""Cutting a dataset: each worker's parts of its batches, by TensorFlow's auto-shard."""
+"""Cut a dataset into each worker's parts of its batches, with TensorFlow's auto-shard."""
 
 import contextlib
 from collections.abc import Callable
@@ -16,18 +16,18 @@ READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "Ar
 
 
 def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
-    """This worker's parts of the global batches in a dataset, by TensorFlow's auto-shard: whole files, or else rows."""
+    """Return this worker's parts of a dataset's global batches, by TensorFlow's auto-shard: whole files, or rows."""
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == OFF:
         return dataset.map(as_part(dataset))
     if policy == FILE or (policy != DATA and reads_files(dataset)):
-        with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # no files, or not enough
+        with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # too few files
             return _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
     return dataset.map(own_part(dataset, cluster))
 
 
 def reads_files(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset begins with files. Asked first, since TensorFlow logs an error where it finds none to shard."""
+    """Return whether a dataset begins with files. TensorFlow logs an error if it has none to shard."""
     parts = [
         part
         for graph in graphs_of(dataset)
@@ -38,7 +38,7 @@ def reads_files(dataset: tf.data.Dataset) -> bool:
 
 
 def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
-    """Return whether no batch may be asked for before its step, as where R is asked for it."""
+    """Return whether no batch may be requested before its step, as for batches from R."""
     options = dataset.options()
     return options.autotune.enabled is False and options.experimental_optimization.inject_prefetch is False
 
@@ -70,12 +70,12 @@ def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.d
 
 
 def as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
-    """Return a function that makes a part of a batch of a dataset that is this worker's alone."""
+    """Return a function that makes a part of a batch of a dataset that only this worker has."""
     return lambda *batch: Part(_structure(dataset, batch), tf.constant(1), tf.constant(True))
 
 
 def _structure(dataset: tf.data.Dataset, batch: tuple) -> Any:
-    """An element as it is in the dataset, which hands a function the members of a tuple one by one."""
+    """Return an element as in the dataset, which passes the members of a tuple one by one to a function."""
     return batch if type(dataset.element_spec) is tuple else batch[0]
 
 
@@ -90,7 +90,7 @@ def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.d
 
 
 def with_one_row_ahead(parts: tf.data.Dataset) -> tf.data.Dataset:
-    """The same parts, which know whether they are the last; after it, a row that does not count, again and again."""
+    """Return the same parts, marked whether they are the last, and then a row that does not count, repeated."""
 
     def known(window: Part) -> tf.data.Dataset:
         one = tf.data.Dataset.zip((window.data, window.counts))

@@ -1,4 +1,4 @@
-"""Callbacks on several workers: all begin and stop together, and the chief alone writes files."""
+"""Callbacks on several workers: all begin and stop together, and only the chief writes files."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
 
 
 def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> Any:
-    """The callbacks of one worker: those that write files for the chief alone, and last one that keeps all together."""
+    """Return the callbacks of one worker: those that write files only for the chief, and one that synchronizes."""
     together = WorkerSyncCallback(cluster, consensus)
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(together)
@@ -22,7 +22,7 @@ def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> 
 
 
 class WorkerSyncCallback(keras.callbacks.Callback):
-    """Has the last word after all other callbacks: what the chief has restored, all have; when one stops, all stop."""
+    """A last callback that gives all workers the chief's restored values, and stops all when one stops."""
 
     def __init__(self, cluster: Cluster, consensus: StepConsensus) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class WorkerSyncCallback(keras.callbacks.Callback):
         self._consensus = consensus
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Gives all workers the chief's values, and the epoch in which a backup of it ended."""
+        """Give all workers the chief's values, and the epoch at which its backup ended."""
         model = self.model
         self._consensus.reset()
         slots = model.optimizer.variables if model.optimizer is not None else []
@@ -38,7 +38,7 @@ class WorkerSyncCallback(keras.callbacks.Callback):
         set_epoch_of_backup(model, int(all_gather_numbers([epoch_of_backup(model)], self._cluster)[0, 0]))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Holds a wish to stop back until all have heard of it, one step later."""
+        """Delay a request to stop until all workers know it, one step later."""
         if self._consensus.any_requests_stop():
             self.model.stop_training = True
         elif self.model.stop_training:
@@ -46,6 +46,6 @@ class WorkerSyncCallback(keras.callbacks.Callback):
             self._consensus.request_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Stops if any worker wishes to."""
+        """Stop if any worker requests it."""
         stop = float(self.model.stop_training or self._consensus.requests_stop())
         self.model.stop_training = bool(all_gather_numbers([stop], self._cluster).sum())

@@ -1,4 +1,4 @@
-"""Global batches: of each, a worker takes its part. Workers that run out early stand by until all have."""
+"""Global batches, of which each worker takes its part. Workers that run out early are idle until all have ended."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ class GlobalBatches(DataAdapter):
     """A data source for Keras: this worker's parts of the global batches.
 
     Attributes:
-        num_batches: how many global batches there are, or None where that is found out in the end.
+        num_batches: the number of global batches, or None if it is known only at the end.
     """
 
     num_batches: int | None = None
@@ -43,30 +43,31 @@ class GlobalBatches(DataAdapter):
         self.num_batches = num_batches
 
     def get_tf_dataset(self) -> tf.data.Dataset:
-        """Elements are of type `Part`."""
+        """Return a dataset whose elements are of type `Part`."""
         return self._parts
 
     def on_epoch_begin(self) -> None:
-        """Passed on to a `keras.utils.PyDataset`."""
+        """Pass the event on to a `keras.utils.PyDataset`."""
         if self._given is not None:
             self._given.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Passed on to a `keras.utils.PyDataset`, which may shuffle."""
+        """Pass the event on to a `keras.utils.PyDataset`, which may shuffle."""
         if self._given is not None:
             self._given.on_epoch_end()
 
 
 def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[ArrayOwner], None]) -> GlobalBatches:
-    """The data of one of Keras' verbs as this worker's parts of global batches.
+    """Return the data of a Keras method as this worker's parts of global batches.
 
-    Arrays, which every worker has whole, and datasets are cut; what else there is (generators, `keras.utils.PyDataset`,
-    loaders, datasets with the auto-shard policy OFF) is this worker's alone, its batch one part of the global batch.
+    Arrays, which every worker has whole, and datasets are cut. Other data (generators, `keras.utils.PyDataset`,
+    loaders, datasets with the auto-shard policy OFF) belong to this worker only: their batches are its parts of the
+    global batches.
 
     Args:
         arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
         cluster: the workers.
-        keep: takes what has to be released in the end.
+        keep: a function that receives the arrays to release at the end.
     """
     x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
     steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)
@@ -104,7 +105,7 @@ def _of_arrays(
     cluster: Cluster,
     keep: Callable[[ArrayOwner], None],
 ) -> GlobalBatches:
-    """Rows of arrays that all workers have, assigned in the same way by all."""
+    """Return the parts of arrays that all workers have. All workers assign the rows in the same way."""
     rows = len(keras.tree.flatten(x)[0])
     size = batch_size or (-(-rows // steps) if steps else 32)
     told = all_gather_numbers([rows, size], cluster)
@@ -128,7 +129,7 @@ def _of_arrays(
 
 
 def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> GlobalBatches:
-    """As many steps on all workers as the longest has parts."""
+    """Return as many steps on all workers as the worker with the most parts has."""
     mine = given.num_batches or int(parts.cardinality())
     numbers = all_gather_numbers([mine], cluster)[:, 0].astype(int)
     if not all(numbers):

@@ -1,4 +1,4 @@
-"""The handshake: workers compare versions, models and settings, and begin with the values of the chief."""
+"""The handshake: workers compare versions, models and settings, and begin with the chief's values."""
 
 import json
 import random
@@ -18,11 +18,11 @@ from multigpu.version import __version__
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
-UNSET_SEED = 87654321  # TensorFlow's answer where `tf.random.set_seed()` was never called
+UNSET_SEED = 87654321  # TensorFlow's seed if `tf.random.set_seed()` was never called
 
 
 def synchronize_workers(model: keras.Model, plan: Plan) -> None:
-    """Waits for all workers, refuses those that differ, and gives all the chief's weights and seed.
+    """Wait for all workers, raise an error if they differ, and give all the chief's weights and seed.
 
     Raises:
         ValueError: a worker has another version, model or number of devices. All workers raise it.
@@ -60,7 +60,7 @@ def _shown(variable: keras.Variable) -> str:
 
 
 def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: Cluster) -> None:
-    """Refuses workers that train in other ways: their weights would part, or some would wait for the others.
+    """Raise a ValueError if workers train differently: their weights would differ, or some would wait for ever.
 
     Raises:
         ValueError: a worker has another optimizer, loss or argument of `fit`. All workers raise it.
@@ -70,7 +70,7 @@ def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: C
     answers = {
         "optimizer": json.dumps(settings(getattr(model, "optimizer", None))),
         "loss": json.dumps(settings(loss)),
-        "batch_size": str(arguments.get("batch_size") or 32),  # as Keras has it
+        "batch_size": str(arguments.get("batch_size") or 32),  # Keras' default
         "epochs": str(arguments.get("epochs", 1)),
         "validation": str(validated),
     }
@@ -90,7 +90,7 @@ def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> Non
 
 
 def _broadcast_seed(cluster: Cluster) -> None:
-    """Without a seed of the chief's, one is drawn: rows of arrays have to be assigned in the same way everywhere."""
+    """Give all workers the chief's seed, or a new one: all must assign the rows of arrays in the same way."""
     seed, _ = tf.compat.v1.get_seed(0)
     mine = -1 if seed == UNSET_SEED else seed
     chiefs = int(all_gather_numbers([mine], cluster)[0, 0])
@@ -101,10 +101,10 @@ def _broadcast_seed(cluster: Cluster) -> None:
 
 
 def settings(value: Any) -> Any:
-    """Return a value in types that JSON has.
+    """Return a value in types of JSON.
 
-    Without learning rates, which are variables, so that all take the chief's; and without names, which count how many
-    a process has made.
+    It leaves out learning rates, which are variables, so all workers take the chief's. It also leaves out names, which
+    count the objects of a process.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -116,7 +116,7 @@ def settings(value: Any) -> Any:
         return getattr(value, "__name__", type(value).__name__)
     try:
         return {type(value).__name__: settings(value.get_config())}
-    except NotImplementedError:  # a schedule of one's own needs no configuration to train with
+    except NotImplementedError:  # your own schedule need not have a configuration
         return type(value).__name__
 
 

@@ -1,8 +1,8 @@
-"""Losses as on one device: divided by what counts in the global batch, or computed of all of its rows.
+"""Losses as on one device: divided by the counted rows of the global batch, or computed from all of its rows.
 
-A worker's loss is weighed by its rows. That is exact for a mean over rows. A sum over rows must not be averaged, and a
-mean over what a mask or sample weights leave has to be weighed by that: such a loss is scaled beforehand. Of a function
-that gives one number for a batch nobody knows what it is: it is given the rows of all workers.
+A worker's loss is weighted by its rows. That is exact for a mean over rows. A sum over rows must not be averaged, and a
+mean over masked or weighted rows must be weighted by these: such a loss is scaled before. A function that returns one
+number for a batch may compute anything, so it receives the rows of all workers.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ MEANS = ("sum_over_batch_size", "mean")
 def scaled_losses(
     step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]
 ) -> Iterator[None]:
-    """While it lasts, Keras' losses give values whose mean over workers, weighted by rows, is that of one device.
+    """Make the mean of Keras' losses over workers, weighted by rows, equal to one device's, in a `with` block.
 
     Args:
-        step: tells the rows of this worker, and of all.
-        summed: sums a scalar over workers.
-        all_rows: gathers the rows of all workers.
+        step: the step, with the rows of this worker and of all.
+        summed: a function that sums a scalar over workers.
+        all_rows: a function that gathers the rows of all workers.
     """
     scaling = _LossScaling(step, summed, all_rows)
-    # those of the classes, because Keras makes the objects; there is no seam between a loss and its divisor
+    # the classes are changed because Keras makes the objects; a loss and its divisor cannot be separated publicly
     with (
         replaced(keras.losses.Loss, "__call__", _method(scaling.of_loss)),
         replaced(keras.metrics.Mean, "update_state", _method(scaling.of_mean)),
@@ -52,11 +52,11 @@ class _LossScaling:
         self._plain_loss = keras.losses.Loss.__call__
         self._plain_mean = keras.metrics.Mean.update_state
         self._plain_function = keras.metrics.MeanMetricWrapper.update_state
-        self._depth = 0  # of losses that call losses
-        self._asked: list[keras.Metric] = []  # whose functions are being called
+        self._depth = 0  # the depth of losses that call losses
+        self._asked: list[keras.Metric] = []  # metrics whose functions are being called
 
     def of_loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """A loss, scaled so that its mean is that of the global batch; what gives one number is given all rows."""
+        """Return a loss, scaled so that its mean is of the global batch. A loss of one number receives all rows."""
         self._depth += 1
         try:
             with _ranks_noted(loss) as ranks:
@@ -68,7 +68,7 @@ class _LossScaling:
         return value if self._depth else value * tf.cast(self._factor(loss, y_pred, sample_weight), value.dtype)
 
     def of_mean(self, metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
-        """One number of a step, such as the loss of one output, counts by this worker's share, in all once."""
+        """Update the mean of one number of a step, such as the loss of one output, weighted by this worker's share."""
         one_number = keras.ops.ndim(values) == 0
         if one_number and metric in self._asked:
             return self._asked.remove(metric)
@@ -77,7 +77,7 @@ class _LossScaling:
         return self._plain_mean(metric, values, sample_weight)
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """A metric that is a function: what gives one number is given all rows."""
+        """Update a metric that is a function. A function that returns one number receives all rows."""
         self._asked.append(metric)
         self._plain_function(metric, y_true, y_pred, sample_weight)
         if metric in self._asked:
@@ -99,12 +99,12 @@ class _LossScaling:
 
 
 def _method(bound: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that a class gives its objects as the first argument, which it does not do with a bound method."""
+    """Return a function that a class binds to its objects. It does not bind a bound method."""
     return lambda *args, **kwargs: bound(*args, **kwargs)
 
 
 def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> list[Any]:
-    """Structures of tensors, with the rows of all workers, and of what rides on them."""
+    """Return structures of tensors with the rows of all workers, including attached masks and logits."""
 
     def of_all(leaf: Any) -> Any:
         if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
@@ -119,7 +119,7 @@ def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> lis
 
 @contextlib.contextmanager
 def _ranks_noted(loss: keras.losses.Loss) -> Iterator[list[int]]:
-    """Notes how many axes the loss has before it is reduced."""
+    """Record the number of axes of the loss before it is reduced."""
     ranks: list[int] = []
     call = loss.call
 

@@ -1,4 +1,4 @@
-"""Aggregated logs: metrics of all rows of all workers, so that callbacks decide alike everywhere."""
+"""Aggregate logs over all rows of all workers, so that callbacks decide the same everywhere."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from multigpu.engines.tensorflow.private_api.variables import backing_variable
 def aggregate_logs(result: Callable[[], dict[str, Any]], metrics: Sequence[keras.Metric], cluster: Cluster) -> Any:
     """Return the logs of `result` for the metrics of all workers; this worker's own metrics do not change.
 
-    Logs that are no results of metrics, from a training step that somebody wrote, are averaged over the workers.
+    Logs that are not results of metrics, from a custom training step, are averaged over the workers.
     """
     variables = [variable for metric in metrics for variable in metric.variables]
     own = [backing_variable(variable).numpy() for variable in variables]
@@ -43,7 +43,7 @@ def _share(variable: keras.Variable, value: np.ndarray, cluster: Cluster) -> np.
 
 
 def _summed(arrays: Sequence[np.ndarray], cluster: Cluster) -> list[np.ndarray]:
-    """Sums of arrays over the workers, in one message."""
+    """Return the sums of arrays over the workers, with one message."""
     if not arrays:
         return []
     told = all_reduce(np.concatenate([np.ravel(array).astype("float64") for array in arrays]), cluster)

@@ -1,4 +1,4 @@
-"""One step of all workers: how many rows it has, who has more of them, and who wants to stop."""
+"""One step of all workers: its number of rows, which workers have more, and which want to stop."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +16,11 @@ from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 
 class Part(NamedTuple):
-    """One worker's part of a global batch, as its dataset gives it.
+    """One worker's part of a global batch, as an element of its dataset.
 
     Attributes:
-        data: what a step of Keras takes; at least one row.
-        counts: (), int32, 1 if these rows count, 0 if the worker only stands by with a row that does not.
+        data: the data of a Keras step, with at least one row.
+        counts: (), int32, 1 if these rows count, 0 if the worker is idle, with a row that does not count.
         more: (), whether the worker has another part after this one.
     """
 
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 class StepConsensus:
-    """The agreement of all workers in every step: rows of the global batch, whether any has more, whether any stops."""
+    """The agreement of all workers in every step: rows of the global batch, whether any has more or stops."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class StepConsensus:
             self._agreed = tf.Variable([0.0, 1.0, 0.0], trainable=False)
 
     def of_step(self, part: Part, label: str) -> Step:
-        """Sums over the workers: rows of this step, who has another step, who requests to stop."""
+        """Sum over the workers: the rows of this step, which have another step, and which request to stop."""
         with tf.device("CPU:0"):
             rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
             number, size = self._cluster.number, self._cluster.size
@@ -52,13 +52,13 @@ class StepConsensus:
             return Step(True, part.counts, agreed[0], rows, tf.reduce_sum(each[:number]))
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """The sum of a few numbers over the workers."""
+        """Return the sum of a few numbers over the workers."""
         group = Group(self._cluster.size, f"{self._cluster.size} of steps")
         with tf.device("CPU:0"):
             return group.sum(x, label)
 
     def request_stop(self) -> None:
-        """Requests to stop, which the others see in the next step."""
+        """Request to stop. The other workers see it in the next step."""
         self._stop.assign(1.0)
 
     def requests_stop(self) -> bool:
@@ -66,28 +66,28 @@ class StepConsensus:
         return bool(self._stop.numpy() > 0)
 
     def reset(self) -> None:
-        """A new training begins."""
+        """Prepare for a new training."""
         self._stop.assign(0.0)
         self._agreed.assign([0.0, 1.0, 0.0])
 
     def any_has_more(self) -> bool:
-        """Return whether there will be another step, as of the last one."""
+        """Return whether there will be another step, according to the last one."""
         return bool(self._agreed.numpy()[1] > 0)
 
     def any_requests_stop(self) -> bool:
-        """Return whether some worker requested to stop, as of the last step."""
+        """Return whether some worker requested to stop in the last step."""
         return bool(self._agreed.numpy()[2] > 0)
 
 
 def unless_standing_by(
     step: Callable[[], Any], counts: tf.Tensor, metrics: Callable[[], Sequence[keras.Metric]]
 ) -> Any:
-    """Runs a step, after which the metrics of a worker that only stood by are what they were.
+    """Run a step, and restore the metrics afterwards if this worker is idle.
 
     Args:
-        step: makes the step.
+        step: a function that makes the step.
         counts: 1 or 0.
-        metrics: gives the metrics; some are made in the step.
+        metrics: a function that returns the metrics. Some are made in the step.
     """
     before = {
         id(backing_variable(v)): tf.identity(backing_variable(v)) for metric in metrics() for v in metric.variables
@@ -102,7 +102,7 @@ def unless_standing_by(
 
 @contextlib.contextmanager
 def _noted(values: dict[int, tf.Tensor]) -> Iterator[None]:
-    """Notes the values with which variables begin that are made meanwhile."""
+    """Note the initial values of variables that are made inside a `with` block."""
 
     def make(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
         made = next_creator(**arguments)

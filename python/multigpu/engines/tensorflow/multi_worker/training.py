@@ -27,18 +27,18 @@ from multigpu.private_api.layers import compile_arguments
 
 
 class MultiWorkerTraining(AggregatesLogs, Training):
-    """The training of several workers: they make the steps of `fit` and `evaluate` together, `predict` each alone."""
+    """The training of several workers: they run `fit` and `evaluate` together, and `predict` each alone."""
 
     def _begin(self) -> None:
         super()._begin()
-        self._cluster: Cluster = self.plan.cluster  # type: ignore[assignment]  # given, or else this class is not used
+        self._cluster: Cluster = self.plan.cluster  # type: ignore[assignment]  # always given here
         self._consensus = StepConsensus(self._cluster)
         self._ended: Any = None
         self._in_verb = False
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Keras' own `fit`, on global batches. The chief alone prints and writes files."""
+        """Run Keras' own `fit` on global batches. Only the chief prints and writes files."""
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
         with self._verb() as keep:
             check_fit_alike(self.template, arguments, self._cluster)
@@ -52,7 +52,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `evaluate`, on global batches, with the logs of all workers."""
+        """Run Keras' own `evaluate` on global batches, with the logs of all workers."""
         arguments = by_name(super().evaluate, args, kwargs)
         if arguments.get("_use_cached_eval_dataset"):  # within `fit`
             return super().evaluate(**arguments)
@@ -62,7 +62,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `predict`, of all rows that it is given, by this worker alone."""
+        """Run Keras' own `predict` on all given rows, on this worker only."""
         return super().predict(**self._quiet(by_name(super().predict, args, kwargs)))
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
     def _until_all_end(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def until_all_end(iterator: Any) -> Any:
             if iterator is self._ended:
-                raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras ends an epoch
+                raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras does to end an epoch
             with named(self._cluster), within_step():
                 outputs = function(iterator)
             if not self._consensus.any_has_more():
@@ -93,7 +93,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             return unless_standing_by(make, part.counts, self._metrics_of_step)
 
     def _metrics_of_step(self) -> list[keras.Metric]:
-        """All metrics. Those given to `compile()` have their variables, but are shown only after the first step."""
+        """Return all metrics. Those of `compile()` have their variables, but are visible only after the first step."""
         arguments = compile_arguments(self.template) if self.template.compiled else {}
         given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
         return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
@@ -106,12 +106,12 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             self._spread.step = None
 
     def aggregated(self, logs: Callable[[], Any]) -> Any:
-        """The logs of all workers, of a step that all make."""
+        """Return the logs of all workers, for a step that all make."""
         return aggregate_logs(logs, self.metrics, self._cluster) if self._in_verb else logs()
 
     @contextlib.contextmanager
     def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:
-        """A verb that all workers call."""
+        """Run a method that all workers call."""
         self._in_verb, before = True, self._in_verb
         try:
             with named(self._cluster), released() as keep:
@@ -134,7 +134,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         return global_batches(given, self._cluster, keep)
 
     def _check_length(self, batches: GlobalBatches, arguments: dict[str, Any]) -> None:
-        """Refuses steps within an execution that nobody could know to be one too many."""
+        """Raise an error for several steps per execution if the number of steps is unknown."""
         known = batches.num_batches is not None or arguments.get("steps_per_epoch") is not None
         if not known and self.steps_per_execution > 1:
             raise ValueError(
@@ -151,5 +151,5 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         )
 
     def _quiet(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The chief alone prints."""
+        """Make only the chief print."""
         return arguments if self._cluster.is_chief else {**arguments, "verbose": 0}
