@@ -32,7 +32,7 @@ class Group:
         """Return the sum of `x` over the group, on each of its devices. The device scope around the call selects one.
 
         Args:
-            x: of the same shape and type everywhere.
+            x: a tensor, of the same shape and type on all devices.
             label: the name of the sum, with its shape if the shape changes between traces. It is the same on all
                 workers.
         """
