@@ -40,7 +40,7 @@ class OneWorker:
         return x
 
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
-        """Return the rows of a weight's gradient, of the global batch, on `owner`. For dense gradients see `gradient()`.
+        """Return the rows of a weight's gradient, of the global batch, on `owner`. Dense ones are as in `gradient()`.
 
         Args:
             x: this worker's rows.
