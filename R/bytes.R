@@ -1,4 +1,4 @@
-# Numbers of bytes, which print with a unit. What is computed from them are plain numbers.
+# Numbers of bytes, which print with a unit. Results of calculations with them are plain numbers.
 
 #' @export
 format.multigpu_bytes <- function(x, ...) {

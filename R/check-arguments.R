@@ -1,4 +1,4 @@
-# Arguments of verbs that Python would refuse in its own words, or take for something else.
+# Check arguments of verbs that would raise an unclear error in Python, or mean something else there.
 
 # Whole numbers by their names, as integers; NULL stays NULL.
 as_counts <- function(..., least = 1) {
@@ -19,7 +19,7 @@ as_integer <- function(x) {
   if (is_whole) as.integer(x) else x
 }
 
-# After how many epochs there is a validation, or after which.
+# How many epochs there are between validations, or after which epochs there is one.
 as_frequency <- function(epochs) {
   if (length(epochs) == 1 && !is.list(epochs)) {
     return(as_counts(validation_freq = epochs)$validation_freq)
@@ -35,7 +35,7 @@ as_fraction <- function(validation_split) {
   validation_split
 }
 
-# TRUE, FALSE, or one of other values that Keras has for an argument.
+# TRUE, FALSE, or one of the other values that Keras accepts for an argument.
 as_choice <- function(value, name, others) {
   value <- as_integer(value)
   if (length(value) != 1 || is.na(value) || !is.logical(value) && !value %in% others) {
@@ -59,7 +59,7 @@ refuse_argument <- function(name, value, what, use) {
   refuse("Expected `", name, "` to be ", what, ". Received: ", name, " = ", shown(value), ". Use `", use, "`.")
 }
 
-# A value in few words: as it is in code where that is short, otherwise its class.
+# A value in few words: as code if that is short, otherwise its class.
 shown <- function(value) {
   code <- if (is.null(value) || is.atomic(value)) deparse(value) else ""
   if (length(code) == 1 && nzchar(code) && nchar(code) <= 60) code else paste("an object of class", class(value)[[1]])

@@ -1,4 +1,4 @@
-# Data that Python would take for something else, or for numbers like others.
+# Check for data that Python would misinterpret, such as dates as numbers.
 check_data <- function(x, name = NULL) {
   if (!is_known_kind(x)) {
     refuse(
@@ -26,7 +26,7 @@ kind_of_object <- function(x) if (is.object(x)) class(x)[[1]] else typeof(x)
 
 column_text <- function(name) if (!is.null(name)) paste0("the column ", name, ", of class ") else "data of class "
 
-# Dates and times are numbers to Python, of days or of seconds; other objects have no values at all.
+# Python would read dates and times as numbers of days or seconds. Other objects have no values.
 is_known_kind <- function(x) {
   is_integer64 <- inherits(x, "integer64") && !isS4(x)
   is_plain <- is.atomic(x) && !is.complex(x) && !is.raw(x) && !inherits(x, "integer64")

@@ -10,7 +10,7 @@ clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else refuse_again(e))
 }
 
-# The texts of this package, in Python and in R, have one form: what was expected, what was received, what to do.
+# The texts of this package, in Python and in R, have one form: the expected value, the received value, and what to do.
 refuse <- function(..., class = NULL, python = NULL, call = user_call()) {
   text <- in_one_line(cli::ansi_strip(paste0(...)))
   parts <- parts_of(text)
@@ -27,20 +27,20 @@ refuse <- function(..., class = NULL, python = NULL, call = user_call()) {
   cli::cli_abort(shown, class = class, text = text, python = python, call = call, trace = trace)
 }
 
-# NULL where a call has a tensor that has no value yet: rlang asks for the length of each argument.
+# NULL for a call with a tensor that has no value yet, because rlang asks for the length of each argument.
 trace_of_calls <- function(bottom) tryCatch(rlang::trace_back(bottom = bottom), error = function(e) NULL)
 
-# One that has come from R through Python, in a callback, has its bullets already.
+# An error from R that passed through Python, in a callback, already has bullets.
 in_one_line <- function(text) {
   if (startsWith(text, "Expected ")) gsub("\\s+(?:[\u2716\u2139xi] (?=[A-Z`]))?", " ", text, perl = TRUE) else text
 }
 
-# What Python calls: reticulate takes of an error of R its first line alone, where it has bullets.
+# For functions that Python calls: reticulate keeps only the first line of an R error with bullets.
 for_python <- function(expr) {
   withCallingHandlers(expr, rlang_error = function(e) stop(said_by(e), call. = FALSE))
 }
 
-# The sentences of each part; NULL of other texts. What was received may be long, and is cut.
+# The sentences of each part, or NULL for other texts. A long received value is shortened.
 parts_of <- function(text) {
   form <- "^(Expected .*?) (Received\\b.*?)(?:(?<=[.]) (?=[A-Z`])(.*))?$"
   found <- regmatches(text, regexec(form, text, perl = TRUE))[[1]]
@@ -52,7 +52,7 @@ cut_middle <- function(text, width) {
   if (nchar(text) <= width) text else paste(substr(text, 1, half), "...", substring(text, nchar(text) - half + 1))
 }
 
-# The function of this package that the user has called: errors are said to be in it.
+# The function of this package that the user has called: errors name it.
 user_call <- function() {
   namespace <- topenv(environment())
   known <- c(mget(getNamespaceExports(namespace), namespace, ifnotfound = list(NULL), inherits = TRUE), model_methods())
@@ -105,7 +105,7 @@ clean_message <- function(message) {
   explain_doubles(in_r_words(sub("\\s+$", "", message)))
 }
 
-# Keras has no word for R's `4` where it wants an integer.
+# Keras' error does not explain that R's `4` is not an integer.
 explain_doubles <- function(message) {
   is_refused <- grepl("(invalid|expected|cannot convert).*\\b[0-9]+[.]0\\b", message, ignore.case = TRUE)
   if (!is_refused || startsWith(message, "Expected ")) {
@@ -129,7 +129,7 @@ alive <- function(object) {
 
 is_null_object <- function(object) is_python_object(object) && reticulate::py_is_null_xptr(object)
 
-# The texts of this package are written in Python, for both languages: what they quote of it is put in R's words.
+# The texts of this package are written in Python, for both languages. Python code that they quote is translated to R.
 in_r_words <- function(text) {
   if (!grepl("^(Expected|Left out|For multi-gpu|To call `multi_gpu_model`)", text)) {
     return(text) # of Keras or TensorFlow

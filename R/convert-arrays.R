@@ -29,7 +29,7 @@ as_batch <- function(x) {
   as_arrays(if (is_sparse(x)) as.matrix(x) else x)
 }
 
-# What a model takes: texts only where one of its inputs is for texts.
+# The kinds of data that a model accepts: text only if one of its inputs is for text.
 as_inputs <- function(x, object, convert = as_arrays) {
   alive(object)
   if (is.null(x)) {
@@ -44,7 +44,7 @@ as_inputs <- function(x, object, convert = as_arrays) {
   convert(x)
 }
 
-# Classes in words are a factor, whose levels are the numbers that a loss takes.
+# Classes in words become a factor, whose levels are the numbers that a loss needs.
 as_targets <- function(y, convert = as_arrays) {
   if (has_texts(y)) {
     refuse("Expected `y` to be numbers or a factor. Received: texts. Use `factor(y)`, whose levels count from 0.")
@@ -54,7 +54,7 @@ as_targets <- function(y, convert = as_arrays) {
 
 has_texts <- function(x) is.character(x) || is.list(x) && !is.object(x) && any(vapply(x, is.character, NA))
 
-# NULL of a model whose inputs are not known, such as a subclassed one.
+# NULL for a model whose inputs are unknown, such as a subclassed one.
 takes_texts <- function(object) {
   inputs <- if (reticulate::py_has_attr(object, "inputs")) object$inputs
   if (length(inputs) > 0) "string" %in% vapply(inputs, function(input) keras$backend$standardize_dtype(input$dtype), "")
@@ -67,7 +67,7 @@ as_r_array <- function(x) {
   if (is.null(dim(x))) array(x, length(x)) else x
 }
 
-# A column of a data frame, as the vector alone would be; a matrix has room for numbers only.
+# A column of a data frame, converted like a vector. A matrix holds only numbers.
 as_numbers <- function(x, name) {
   if (is.character(x)) {
     refuse(

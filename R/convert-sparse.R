@@ -5,7 +5,7 @@ is_of_package_matrix <- function(x) isS4(x) && requireNamespace("Matrix", quietl
 
 is_sparse <- function(x) is_of_package_matrix(x) && methods::is(x, "sparseMatrix")
 
-# Rows of TensorFlow follow each other, as in an RsparseMatrix.
+# TensorFlow stores sparse values row by row, as an RsparseMatrix.
 as_sparse_tensor <- function(x) {
   by_row <- methods::as(methods::as(methods::as(x, "dMatrix"), "generalMatrix"), "RsparseMatrix")
   row <- rep(seq_len(nrow(by_row)), diff(by_row@p))

@@ -1,8 +1,8 @@
 #' Simulate GPUs
 #'
 #' Splits the only GPU of this machine, or its CPU if there is no GPU, into `n` logical devices, which `gpus = n` then
-#' uses. On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The code
-#' that runs is the same as on GPUs; the speed is not. Call it once, before anything else uses TensorFlow. On a machine
+#' uses. On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The same code
+#' runs as on GPUs, but not at their speed. Call it once, before anything else uses TensorFlow. On a machine
 #' with `n` GPUs or more it does nothing.
 #'
 #' @param n Number of devices, from 1 to 1024.

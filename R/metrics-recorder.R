@@ -1,6 +1,6 @@
-# What the package tfruns does with metrics: RStudio's live plot, and the record of a run, as a list of callbacks for
-# Keras; empty if there is nothing to do. What an epoch has no value of is NA: those to come, those before a training
-# that is resumed, those without a validation.
+# Metrics for the package tfruns: RStudio's live plot, and the record of a run. Returns a list of callbacks for Keras,
+# empty if there is nothing to do. Values that an epoch does not have are NA: of future epochs, of epochs before a
+# resumed training, and of epochs without validation.
 metrics_recorder <- function(view_metrics, epochs, model, tfruns = optional_namespace("tfruns")) {
   view_metrics <- as_choice(view_metrics, "view_metrics", list("auto"))
   shows <- if (identical(view_metrics, "auto")) in_rstudio() else view_metrics

@@ -83,7 +83,7 @@ application_xception <- function(include_top = TRUE,
 #'
 #' The configuration, the layers and a summary of a model, and the removal of its last layer.
 #'
-#' @param object,x A Keras model, parallel or not. For a parallel model, the result is that of its template.
+#' @param object,x A Keras model, parallel or not. For a parallel model, the result is its template's.
 #' @param name Name of a layer.
 #' @param index Number of a layer, counted from 1.
 #' @param line_length Width of the summary in characters.

@@ -1,6 +1,6 @@
 #' Replicate a model on several GPUs
 #'
-#' Returns a model that is used like `model` and trains with the same results, while several GPUs share the work.
+#' Returns a model that you use like `model`. It trains with the same results, while several GPUs share the work.
 #'
 #' @param model The template: a built Keras 3 model, compiled or not.
 #' @param gpus The GPUs to use: `NULL` for all, one number for a count of 2 or more, several ids counted from 0 (`c(0,
@@ -30,10 +30,10 @@
 #'
 #' @section Templates with parts:
 #' A model whose layers were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica,
-#' as in `gpus = list(c(0, 1), c(2, 3))`, the devices of a group take the places of those of the template, in the order
-#' in which the template named them. Each group gets one slice of the batch. A group may be listed several times: its
-#' slices then follow each other through its GPUs, so that the parts work at the same time. The results are those of
-#' one device.
+#' as in `gpus = list(c(0, 1), c(2, 3))`, the devices of each group replace the devices of the template, in the order in
+#' which the template named them. Each group gets one slice of the batch. If a group is listed several times, it
+#' processes several slices one behind the other, so that its parts work at the same time. The results are those of one
+#' device.
 #'
 #' @section Saving:
 #' Save the template or the parallel model. Either way the file contains the template, and Keras loads it on one device,
@@ -150,16 +150,17 @@ refuse_gpus <- function(gpus, what) {
 
 #' Batch normalization with the statistics of the global batch
 #'
-#' All batch normalizations of a model compute their statistics from the global batch, as on one device: nested ones
-#' too, and those of `keras$applications`, which have no argument for it. Without it, each GPU normalizes its slice by
-#' the mean and variance of the slice's own rows. This is faster, but gives other results than one device, and noisy
-#' ones if slices are small.
+#' Makes all batch normalization layers of a model use the statistics of the global batch, as on one device. This
+#' includes nested layers, and models of `keras$applications`, which have no argument for it. Without it, each GPU
+#' normalizes its slice by the mean and variance of the slice's own rows. This is faster, but the results differ from
+#' those of one device, and they are noisy if slices are small.
 #'
-#' Weights stay as they are. The function can be called at any time, and the next [fit()] uses it. A synchronized layer
-#' waits twice in each step for all GPUs, and XLA does not compile such a model.
+#' Weights do not change. You can call the function at any time, and it applies from the next [fit()] on. A synchronized
+#' layer waits for all GPUs twice in each step, and XLA does not compile such a model.
 #'
 #' @param model A template or a parallel model.
-#' @param synchronized Whether to compute the statistics from the global batch. `FALSE` turns it back.
+#' @param synchronized Whether to compute the statistics from the global batch. `FALSE` goes back to the statistics of
+#'   each slice.
 #' @return The model, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs

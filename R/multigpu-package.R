@@ -9,16 +9,16 @@
 #' Start with `vignette("multigpu")`. [multigpu_sitrep()] reports what is installed and what is missing.
 #'
 #' @section Beside keras3:
-#' The verbs of a parallel model ([compile()], [fit()], [evaluate()], `predict()`, `print()` and `summary()`) are those
-#' of this package, whether keras3 is loaded or not. Those of all other models are the ones of keras3 when it is loaded,
-#' and of this package otherwise. Of other functions that both packages export, R takes the one of the package that was
-#' attached last, as always; `multigpu::train_on_batch()` names one. They take the same arguments by name.
+#' A parallel model always uses the methods of this package ([compile()], [fit()], [evaluate()], `predict()`, `print()`
+#' and `summary()`), whether keras3 is loaded or not. All other models use the methods of keras3 if it is loaded, and
+#' those of this package otherwise. If both packages export another function, R takes it from the package that was
+#' attached last, as always; `multigpu::train_on_batch()` selects this package. Both take the same arguments by name.
 #'
-#' A package that uses both has `import(keras3)` and `importFrom(multigpu, multi_gpu_model)` in its NAMESPACE, with
-#' whatever else of this package it calls.
+#' A package that uses both has `import(keras3)` and `importFrom(multigpu, multi_gpu_model)` in its NAMESPACE, and one
+#' `importFrom()` for each other function of this package that it calls.
 #'
 #' @section Functions of the old keras package:
-#' Those that are not here are in the package keras3 or, without it, in the module [keras]:
+#' Functions that this package lacks are in the package keras3 or, without it, in the module [keras]:
 #' \tabular{ll}{
 #'   `layer_dense()` and other layers \tab `keras$layers$Dense()` \cr
 #'   `optimizer_adam()` and other optimizers \tab `keras$optimizers$Adam()` \cr

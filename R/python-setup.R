@@ -1,8 +1,8 @@
 #' Install the Python packages that multigpu requires
 #'
 #' Creates a virtual environment with TensorFlow and Keras. R finds it after a restart, without further settings. On
-#' Linux with an NVIDIA driver, the CUDA libraries that TensorFlow requires are included. With reticulate 1.41 or later
-#' this is often not necessary: if no other Python is selected, reticulate creates an environment itself.
+#' Linux with an NVIDIA driver, it includes the CUDA libraries that TensorFlow requires. With reticulate 1.41 or later
+#' you often do not need it: if no other Python is selected, reticulate creates an environment itself.
 #'
 #' @param envname Name of the virtual environment.
 #' @param python Path of a Python interpreter, version 3.11 or later, with which to create the environment. `NULL` is
@@ -18,7 +18,7 @@
 install_multigpu <- function(envname = "r-multigpu", python = NULL, cuda = has_nvidia()) {
   is_new <- !reticulate::virtualenv_exists(envname)
   if (is_new) {
-    # one that is not complete would be taken for one that is, by the next attempt
+    # the next attempt would take an incomplete environment for a complete one
     on.exit(if (is_new) unlink(virtualenv_folder(envname), recursive = TRUE))
     reticulate::virtualenv_create(envname, python = python, packages = NULL)
   } else {
@@ -72,7 +72,7 @@ has_nvidia <- function() {
 #' requirement the command that installs it. In RStudio it is also available as an add-in. It starts Python.
 #'
 #' @return A data frame with one row per requirement, invisibly. Columns: `piece`, its name; `found` and `needed`, the
-#'   installed and the required version; `cure`, what to run if the requirement is not met, otherwise `NA`.
+#'   installed and the required version; `cure`, the command to run if the requirement is not met, otherwise `NA`.
 #' @family set-up
 #' @examplesIf multigpu::multigpu_is_installed()
 #' multigpu_sitrep()
@@ -92,10 +92,10 @@ multigpu_sitrep <- function() {
 
 #' Whether all that multigpu requires is installed
 #'
-#' For examples, tests and documents that also have to run where Python or TensorFlow is missing. It starts Python where
-#' there is one, but does not install or download anything.
+#' Use it in examples, tests and documents that must also run without Python or TensorFlow. It starts Python if there is
+#' one, but does not install or download anything.
 #'
-#' @return `TRUE` if Python, TensorFlow and Keras are there in the versions that the package needs, otherwise `FALSE`.
+#' @return `TRUE` if Python, TensorFlow and Keras are installed in the required versions, otherwise `FALSE`.
 #' @family set-up
 #' @examples
 #' multigpu_is_installed()
@@ -127,7 +127,7 @@ requirement_lines <- function(report) {
   sub(" +$", "", paste0(format(report$piece), "  ", format(found), "  ", remedy))
 }
 
-# What speaks against versions that are recent enough: they may lack what the Python package uses.
+# Problems with versions that are recent enough: they may lack functions that the Python package uses.
 refusal <- function(report) {
   if (all(is.na(report$cure))) {
     tryCatch(

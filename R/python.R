@@ -64,7 +64,7 @@ join_workers <- function(...) {
   if (nzchar(Sys.getenv("TF_CONFIG"))) core()
 }
 
-# What fixes the devices of TensorFlow is done while Python imports it: beside keras3, it starts when that has ended.
+# Steps that fix TensorFlow's devices run while Python imports it: with keras3, it starts when the import has ended.
 core_before_start <- function(name, ...) {
   if (!is.null(loaded$core)) {
     return(core()[[name]](...))

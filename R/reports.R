@@ -2,12 +2,11 @@
 #'
 #' @param object A parallel model, made by [multi_gpu_model()].
 #' @param batch_size Rows of a global batch, to show how many of them each replica gets.
-#' @return A data frame with one row per device, in which bytes print with a unit, and are numbers. Columns: `device`;
-#'   `replica`, the number of the replica that runs there, counted from 0, and the first one if parts of several run
-#'   there; `rows` of a batch that run there;
-#'   `weights` and `slots` (variables of the optimizer), the bytes that the device stores; `received` and `sent`, the
-#'   bytes transferred in a training step; `transfers`, the number of tensors in which they are transferred. A value
-#'   that does not apply or is not known yet is `NA`.
+#' @return A data frame with one row per device. Bytes are numbers that print with a unit. Columns: `device`;
+#'   `replica`, the number of the replica that runs there, counted from 0 (the first one, if parts of several run
+#'   there); `rows`, the rows of a batch that run there; `weights` and `slots` (variables of the optimizer), the bytes
+#'   that the device stores; `received` and `sent`, the bytes transferred in a training step; `transfers`, the number
+#'   of tensors that are transferred. A value that does not apply or is not known yet is `NA`.
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
@@ -31,8 +30,8 @@ check_parallel <- function(object) {
 
 #' Estimate memory and measure speed
 #'
-#' `estimate()` predicts the memory and the transfers that [multi_gpu_model()] would need on each device. Nothing is
-#' moved or run, and the GPUs need not be on this machine. `layers_of()` and `slices_that_fit()` use an estimate to
+#' `estimate()` predicts the memory and the transfers that [multi_gpu_model()] would need on each device. It moves and
+#' runs nothing, and the GPUs need not be on this machine. `layers_of()` and `slices_that_fit()` use an estimate to
 #' find out where a model can be divided with [on_device()], and how many slices of a batch can go through its parts.
 #' `measure()` runs a few real training steps on one device and on all devices, and reports where the time is spent.
 #'
@@ -50,32 +49,31 @@ check_parallel <- function(object) {
 #'
 #' @section What is measured:
 #' *Compute* is the time of the template on one device for the rows of one replica. *Transfer* is the additional time of
-#' the parallel model, which includes slicing and merging. *Waiting* is the time by which the input takes longer than a
-#' step. `measure()` restores the weights, the optimizer, the metrics and the random states.
+#' the parallel model, which includes slicing and merging. *Waiting* is the time per step spent waiting for the input.
+#' `measure()` restores the weights, the optimizer, the metrics and the random states.
 #'
-#' @param model A template, or a parallel model, of which the template is used.
+#' @param model A template, or a parallel model, whose template is used.
 #' @param gpus As in [multi_gpu_model()], but a number may be 1 or more. They need not be on this machine.
 #' @param batch_size Rows of a global batch, for all GPUs together.
 #' @param optimizer An optimizer or its name. `NULL` is the optimizer of the model or, if it is not compiled, Keras'
 #'   default, `"rmsprop"`.
 #' @param cpu_merge,cpu_relocation As in [multi_gpu_model()].
-#' @param estimate What `estimate()` returned.
-#' @param memory Bytes of a device, such as `24e9`.
+#' @param estimate A result of `estimate()`.
+#' @param memory Memory of a device in bytes, such as `24e9`.
 #' @param parallel A compiled parallel model.
 #' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras as `x`, without `y`.
 #' @param steps Number of steps to measure, on one device and on all. One more step runs before them.
 #' @param verbose 1 shows a progress bar, 0 does not.
-#' @return Data frames, in which bytes print with a unit, and are numbers. `estimate()`: one row per device, with the
-#'   columns `device`, `slices` and
-#'   `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`, `optimizer`, `copies`,
-#'   `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next batch, which several GPUs
-#'   get ahead of time), `per_slice` (what each further slice through the device would add), `total`, and `received` and
-#'   `sent` in a step.
+#' @return Data frames. Bytes are numbers that print with a unit. `estimate()`: one row per device, with the columns
+#'   `device`, `slices` and `rows` of a batch that run there, `parameters` stored there, and in bytes `weights`,
+#'   `optimizer`, `copies`, `gradients`, `activations` (`NA` if they cannot be traced), `inputs` (rows of the next
+#'   batch, which several GPUs receive ahead of time), `per_slice` (the memory that each further slice would need),
+#'   `total`, and `received` and `sent` in a step.
 #'
-#'   `layers_of()`: one row per call of a layer, with its `name`; the bytes of its `weights`, 0 if a call before it
-#'   has them; `work`, the floating-point operations of one row of the data, forward (`NA` if they cannot be counted);
-#'   the bytes of its `output` for one row; `crossing`; and `weights_share` and `work_share`, the fractions of all
-#'   weights and of all work up to there.
+#'   `layers_of()`: one row per call of a layer, with its `name`; the bytes of its `weights`, 0 if an earlier call of
+#'   the layer counts them; `work`, the floating-point operations of one row of the data, forward (`NA` if they cannot
+#'   be counted); the bytes of its `output` for one row; `crossing`; and `weights_share` and `work_share`, the fractions
+#'   of all weights and of all work up to there.
 #'
 #'   `measure()`: one row, with seconds per step on `one_device` and on `all_devices`, seconds per batch of `input`, the
 #'   `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`, and a `verdict`: whether the

@@ -12,8 +12,8 @@ as_tensor <- function(x) {
   x
 }
 
-# Whatever Python returns to R in `with_tensors()` passes through this. It has to come after the filter of the R package
-# tensorflow, whose methods would be found first.
+# All values that Python returns to R in `with_tensors()` pass through this. It must come after the filter of the R
+# package tensorflow, whose methods would be found first.
 declare_tensors <- function(...) {
   reticulate::register_class_filter(function(classes) {
     if (loaded$depth > 0 && any(tensor_classes %in% classes)) unique(c("multigpu_tensor", classes)) else classes
@@ -22,7 +22,7 @@ declare_tensors <- function(...) {
 
 tensor_classes <- c("tensorflow.python.types.core.Tensor", "keras.src.backend.common.keras_tensor.KerasTensor")
 
-# R's own error says nothing of tensors, which are environments to it.
+# R's own error does not mention tensors, which R treats as environments.
 explain_condition <- function(e) {
   word <- as.character(conditionCall(e)[1])
   no_value <- conditionMessage(e) %in%

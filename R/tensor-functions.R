@@ -1,4 +1,4 @@
-# R's functions on tensors: they mean what they mean in R, or say what to use.
+# R's functions on tensors: they work as in R, or raise an error that names the replacement.
 
 #' @export
 Math.multigpu_tensor <- function(x, ...) { # nolint: object_name_linter.

@@ -1,6 +1,6 @@
 # Functions that are not generic in R, for the losses and metrics that use them. --------------------------------------
 
-# The function `f`, in which these functions know tensors, unless it uses others of the same names.
+# The function `f` with these functions, which accept tensors, unless it uses others of the same names.
 with_tensor_functions <- function(f) {
   if (is.primitive(f)) {
     return(f)
@@ -84,7 +84,7 @@ product <- function(name, left, right) {
 
 transposed <- function(x) keras$ops$transpose(x)
 
-# Functions that would fail, or give something else than in R, and what to use instead.
+# Functions that would fail or give other results than in R, and their replacements.
 refused_functions <- c(
   apply = "keras$ops$vectorized_map(f, x)", lapply = "keras$ops$vectorized_map(f, x)",
   sapply = "keras$ops$vectorized_map(f, x)", vapply = "keras$ops$vectorized_map(f, x)",

@@ -10,17 +10,17 @@
 #' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
 #'   list is the name of the metric or, if it is the name of an output, the output that the metric is for.
 #' @param loss_weights Weights of the losses of several outputs.
-#' @param sample_weight_mode,target_tensors Arguments of Keras 2, which keep their places. Keras 3 has none: an error
-#'   unless `NULL`.
+#' @param sample_weight_mode,target_tensors Arguments of Keras 2, kept for their positions. Keras 3 does not have them:
+#'   a value other than `NULL` is an error.
 #' @param weighted_metrics Metrics to which sample and class weights are applied.
 #' @param ... More arguments of Keras' `compile()`, such as `run_eagerly`, `steps_per_execution` or `jit_compile`.
 #'
 #' @section Losses and metrics in R:
 #' A function is called with the targets and the predictions of the global batch, as tensors. R's operators, indices
 #' such as `y_pred[, 1]`, `dim()`, `nrow()`, `length()` and functions such as `abs()`, `log()`, `sum()`, `max()`,
-#' `mean()`, `pmax()`, `ifelse()`, `var()` and `rowSums()` mean what they mean in R, or raise an error that names what
-#' to use instead. `sum(x, axis = -1L)`, with `axis` by name, is that of Keras, which counts axes from 0. For other
-#' operations use `keras$ops`.
+#' `mean()`, `pmax()`, `ifelse()`, `var()` and `rowSums()` work as in R, or raise an error that names the replacement.
+#' `sum(x, axis = -1L)`, with `axis` by name, is the function of Keras, which counts axes from 0. For other operations
+#' use `keras$ops`.
 #'
 #' @return The model, invisibly.
 #' @family verbs
@@ -64,7 +64,7 @@ compile_model <- function(object,
 #' @rawNamespace S3method(compile, keras.src.trainers.trainer.Trainer, compile_model)
 compile.multigpu.model.parallel_model.ParallelModel <- compile_model
 
-# Arguments of Keras 2 keep their places, so that the others keep theirs.
+# Arguments of Keras 2 keep their positions, so that the other arguments keep theirs.
 refuse_keras2 <- function(...) {
   for (name in names(Filter(Negate(is.null), list(...)))) {
     refuse(

@@ -9,7 +9,7 @@
 #' @param y Targets, in the same forms. The levels of a factor become class numbers, counted from 0.
 #' @param batch_size Rows of a batch, 32 if `NULL`. On several GPUs this is the size of the global batch.
 #' @param epochs Number of passes over the data.
-#' @param verbose What is printed: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
+#' @param verbose What to print: 0 nothing, 1 a progress bar, 2 one line per epoch, `"auto"` lets Keras choose. The
 #'   default is 2 in knitr and in a job of RStudio, 0 in testthat, and `"auto"` elsewhere; for `fit()` it can be set
 #'   with `options(keras.fit_verbose = 2)`.
 #' @param callbacks A list of Keras callbacks, or of R functions named by callback hooks, see below.
@@ -196,7 +196,7 @@ call_python <- function(f, more, ...) {
   do.call(f, c(list(...), lapply(more, as_integer)))
 }
 
-# Once a session: the same call has another meaning for models of keras3.
+# Once per session: the same call means something else for models of keras3.
 tell_default <- function(text) {
   if (isNamespaceLoaded("keras3")) {
     rlang::inform(paste("A parallel model is trained by multigpu:", text), .frequency = "once", .frequency_id = text)

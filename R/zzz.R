@@ -18,7 +18,7 @@ when_loaded <- function(package, act) {
   if (isNamespaceLoaded(package)) act() else setHook(packageEvent(package, "onLoad"), function(...) act())
 }
 
-# `evaluate()` of keras3 is another generic, that of the R package tensorflow: this one finds the same methods.
+# `evaluate()` of keras3 is a different generic, from the R package tensorflow. This one finds the same methods.
 take_evaluate <- function() {
   theirs <- utils::getS3method("evaluate", keras_model_class, envir = asNamespace("tensorflow"))
   registerS3method("evaluate", keras_model_class, theirs, envir = asNamespace("multigpu"))
