@@ -60,7 +60,7 @@ r-lint: $(R_LINTED)
 
 # anew where a file in R has changed, or is new or gone
 $(R_LINTED): $(wildcard .lintr .ci/*roxygen* .ci/*.R DESCRIPTION NAMESPACE man man/* R R/* tests/testthat tests/testthat/*.R \
-  tests/keras3/*.R bench/*/*.R examples examples/*.R* vignettes/*.Rmd inst inst/* inst/*/*) | r-library
+  tests/keras3/*.R bench/*/*.R examples examples/*.R* vignettes/*.Rmd inst/rstudio/*) | r-library
 	./.ci/check-roxygen
 	R_LIBS=$(R_LIB) Rscript .ci/lint-r.R
 	touch $@

@@ -106,8 +106,8 @@ python_folder <- function(folder = system.file("python", package = "multigpu")) 
     return(folder)
   }
   refuse(
-    "Expected the Python package in the folder `python` of the R package. Received: a file, which replaces a symbolic ",
-    "link in a ZIP archive or on Windows. Install from the source package that `R CMD build` makes, or clone the ",
-    "repository with `git clone -c core.symlinks=true`."
+    "Expected the Python package in the folder `python` of the R package. Received: no such folder. The script ",
+    "`configure` copies it there: call `R CMD INSTALL` on a clone of the repository, or on the source package that ",
+    "`R CMD build` makes."
   )
 }
