@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 VERSIONS = {
-    "python/multigpu/version.py": r'^__version__ = "(.+)"$',  # which pyproject.toml reads
+    "python/multigpu/base/version.py": r'^__version__ = "(.+)"$',  # which pyproject.toml reads
     "DESCRIPTION": r"^Version: (.+)$",
     "NEWS.md": r"\A# multigpu (.+)$",
     "CITATION.cff": r"^version: (.+)$",

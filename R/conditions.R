@@ -102,6 +102,7 @@ clean_message <- function(message) {
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
+  message <- sub("\n-{20}\nFor simplicity, JAX has removed .*$", "", message)
   explain_doubles(in_r_words(sub("\\s+$", "", message)))
 }
 

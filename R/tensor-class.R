@@ -20,7 +20,21 @@ declare_tensors <- function(...) {
   })
 }
 
-tensor_classes <- c("tensorflow.python.types.core.Tensor", "keras.src.backend.common.keras_tensor.KerasTensor")
+tensor_classes <- c(
+  "tensorflow.python.types.core.Tensor", "jax.Array", "keras.src.backend.common.keras_tensor.KerasTensor"
+)
+
+# The length of each dimension, NULL where it is not known yet; of TensorFlow's tensors the rank may be unknown, too.
+shape_of <- function(x) {
+  shape <- x$shape
+  if (inherits(shape, "python.builtin.tuple")) {
+    shape <- reticulate::py_to_r(shape)
+  }
+  if (!is_python_object(shape)) {
+    return(shape)
+  }
+  if (!is.null(shape$rank)) shape$as_list()
+}
 
 # R's own error does not mention tensors, which R treats as environments.
 explain_condition <- function(e) {

@@ -72,17 +72,12 @@ mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_
 
 #' @export
 dim.multigpu_tensor <- function(x) { # nolint: object_name_linter.
-  extents <- tf$TensorShape(x$shape)
-  if (!extents$is_fully_defined()) {
-    return(tf$shape(x)) # while a step is traced, the number of rows is a tensor, too
-  }
-  unlist(extents$as_list())
+  if (is_shape_known(x)) extents_of(x) else tf$shape(x) # while TensorFlow traces a step, the number of rows is a tensor
 }
 
 #' @export
 length.multigpu_tensor <- function(x) { # nolint: object_name_linter.
-  size <- tf$TensorShape(x$shape)$num_elements()
-  if (is.null(size)) tf$size(x) else size
+  if (is_shape_known(x)) as.integer(prod(extents_of(x))) else tf$size(x)
 }
 
 #' @export

@@ -37,8 +37,10 @@ is.na.multigpu_tensor <- function(x) { # nolint: object_name_linter.
 
 # The number of elements in each dimension, NA if it is not known yet.
 extents_of <- function(x) {
-  vapply(tf$TensorShape(x$shape)$as_list(), function(extent) extent %||% NA_integer_, 0L)
+  vapply(shape_of(x), function(extent) extent %||% NA_integer_, 0L)
 }
+
+is_shape_known <- function(x) !is.na(rank_of(x)) && !anyNA(extents_of(x))
 
 take <- function(x, positions, axis, drop) {
   at <- as.integer(positions - 1)

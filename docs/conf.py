@@ -17,7 +17,7 @@ import tabs
 import titles
 from sphinx.application import Sphinx
 
-from multigpu.version import __version__
+from multigpu.base.version import __version__
 
 project, author, copyright = "multigpu", "the multigpu authors", "the multigpu authors"
 version = release = __version__

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from multigpu.version import __version__ as __version__
+from multigpu.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from multigpu.engines import join_cluster as join_cluster

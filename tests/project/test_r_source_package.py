@@ -49,15 +49,15 @@ def test_the_source_package_contains_the_python_package_once_and_without_compile
     assert built.returncode == 0, built.stderr
     (tarball,) = tmp_path.glob("multigpu_*.tar.gz")
     with tarfile.open(tarball) as files:
-        python = {name for name in files.getnames() if name.endswith((".py", ".pyc"))}
+        names = files.getnames()
     sources = {f"multigpu/inst/{path.relative_to(PROJECT)}" for path in PROJECT.glob("python/**/*.py")}
-    assert python == sources
+    assert {name for name in names if name.endswith((".py", ".pyc"))} == sources
+    assert "multigpu/configure" not in names  # nothing is left to copy
 
 
-def test_a_source_package_without_the_python_package_is_not_installed(archive, tmp_path):
-    shutil.rmtree(archive / "python")
+def test_the_repository_is_installed_with_the_python_package(archive, tmp_path):
     library = tmp_path / "library"
     library.mkdir()
     installed = r_cmd("INSTALL", f"--library={library}", "multigpu", folder=tmp_path)
-    assert installed.returncode != 0
-    assert "lacks the Python package" in installed.stdout + installed.stderr
+    assert installed.returncode == 0, installed.stderr
+    assert (library / "multigpu" / "python" / "multigpu" / "py.typed").exists()

@@ -68,7 +68,7 @@ def test_another_version_in_one_file_is_refused(copy, name):
 
 def test_the_version_of_the_wheel_is_read_from_the_package():
     assert PROJECT["dynamic"] == ["version"]
-    assert PYPROJECT["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "multigpu.version.__version__"}}
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "multigpu.base.version.__version__"}}
 
 
 def test_what_is_not_filled_in_is_told_until_it_is(copy):

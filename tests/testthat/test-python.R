@@ -6,7 +6,7 @@ test_that("temporary files of Python are deleted with those of R", {
 
 test_that("an installation without the Python package is reported", {
   expect_snapshot(writeLines(error_text(python_folder(tempfile()))))
-  expect_true(file.exists(file.path(python_folder(), "multigpu", "version.py")))
+  expect_true(file.exists(file.path(python_folder(), "multigpu", "base", "version.py")))
 })
 
 # All calls in an expression, and in those that it holds.

@@ -6,9 +6,9 @@ import importlib.metadata
 import os
 import platform
 
+from multigpu.base.version import __version__
 from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table, quiet_start
 from multigpu.cli.argument_types import whole_number
-from multigpu.version import __version__
 
 PACKAGES = ("keras", "tensorflow", "jax", "numpy")
 HELP = f"""\

@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Sequence
 
+from multigpu.base.version import __version__
 from multigpu.cli import devices, estimate, launch, measure, run
-from multigpu.version import __version__
 
 # name → module with `HELP`, `add_arguments(parser)` and `main(arguments)`
 COMMANDS = {"run": run, "launch": launch, "devices": devices, "estimate": estimate, "measure": measure}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from multigpu.version import __version__
+from multigpu.base.version import __version__
 
 Names = Mapping[str, tuple[str, ...]]
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from multigpu.engines import ENGINES as ENGINES
 
+MODULES = {"join_cluster": "multigpu.engines", "simulate_gpus": "multigpu.model.devices"}  # which bring TensorFlow
+
 _asked: list[tuple[str, tuple]] = []
 
 
@@ -25,7 +27,7 @@ def run() -> None:
     """Make the requested calls, once."""
     while _asked:
         name, arguments = _asked.pop()
-        getattr(importlib.import_module("multigpu"), name)(*arguments)
+        getattr(importlib.import_module(MODULES[name]), name)(*arguments)
 
 
 def keep_temporary_files_in(folder: str) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from multigpu.base.version import __version__
 from multigpu.r.embedded import requirements
 from multigpu.r.embedded.conversion import RFunction, pending
 from multigpu.r.embedded.libr import LockedR, check_thread
 from multigpu.r.embedded.request import Request, RError
 from multigpu.r.embedded.rpy2_gil import lock_rpy2
-from multigpu.version import __version__
 
 VERSIONS = """
 local({
