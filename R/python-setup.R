@@ -145,6 +145,9 @@ gpu_line <- function(report) {
   if (!all(is.na(report$cure))) {
     return("GPUs: unknown, because requirements are missing")
   }
+  if (identical(r_start()$backend(), "jax")) {
+    return("GPUs: JAX fixes its devices when `available_gpus()` lists them")
+  }
   if (length(tf$config$list_physical_devices("GPU")) == 0) {
     is_refused <- length(refusal(report)) > 0 # and says why above
     why <- if (is_refused) ";" else paste0(": ", put_in_r_words(core()$why_no_gpu()))

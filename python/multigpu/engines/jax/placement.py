@@ -17,7 +17,9 @@ from multigpu.plan.plan import Plan
 def layout_of(plan: Plan) -> Layout:
     """How a plan lays out arrays. Two meshes of the same devices would not go together, even if they are equal."""
     alone = jax.process_count() == 1  # else each process has to be able to read all weights, for files
-    return Layout(make_mesh(plan.devices), on_host=plan.cpu_relocation, sharded=alone)
+    mesh = make_mesh(plan.devices)
+    kinds = {memory.kind for memory in mesh.devices.flat[0].addressable_memories()}  # of a CPU before JAX 0.7 one alone
+    return Layout(mesh, on_host=plan.cpu_relocation and "pinned_host" in kinds, sharded=alone)
 
 
 def place_weights(model: keras.Model, plan: Plan) -> None:
