@@ -27,13 +27,11 @@ tensor_classes <- c(
 # The length of each dimension, NULL where it is not known yet; of TensorFlow's tensors the rank may be unknown, too.
 shape_of <- function(x) {
   shape <- x$shape
-  if (inherits(shape, "python.builtin.tuple")) {
-    shape <- reticulate::py_to_r(shape)
+  if (inherits(shape, "tensorflow.python.framework.tensor_shape.TensorShape")) {
+    shape <- tf$TensorShape(shape) # whose answers are R's, whatever `x` gives
+    return(if (!is.null(shape$rank)) shape$as_list())
   }
-  if (!is_python_object(shape)) {
-    return(shape)
-  }
-  if (!is.null(shape$rank)) shape$as_list()
+  if (is_python_object(shape)) reticulate::py_to_r(shape) else shape
 }
 
 # R's own error does not mention tensors, which R treats as environments.

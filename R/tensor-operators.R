@@ -61,5 +61,9 @@ rank_of <- function(x) {
   if (!is_python_object(x)) {
     return(if (is.null(dim(x))) as.integer(length(x) > 1) else length(dim(x)))
   }
-  if (reticulate::py_has_attr(x, "shape")) length(shape_of(x) %||% return(NA)) else 0L
+  if (!reticulate::py_has_attr(x, "shape")) {
+    return(0L)
+  }
+  shape <- shape_of(x)
+  if (is.null(shape)) NA else length(shape)
 }
