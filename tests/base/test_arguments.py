@@ -105,7 +105,7 @@ MEANT = {  # function → its arguments → the values that mean something
     "measure": {**{"parallel": set(), "x": set(), "y": {"None"}, "batch_size": {"1"}, "steps": {"1"}, "verbose": FLAG}},
     "multi_gpu_model": {"model": set(), "gpus": {"None"}, "cpu_merge": FLAG, "cpu_relocation": FLAG},
     "on_device": {"device": set()},
-    "plot_history": {"history": set(), "filepath": SAVED},
+    "plot_history": {"history": set(), "filepath": {*SAVED, "None"}},
     "restore_old_names": {},
     "save_model_hdf5": {"object": {UNBUILT}, "filepath": SAVED, "overwrite": FLAG, "include_optimizer": FLAG},
     "save_model_weights_hdf5": {"object": {UNBUILT}, "filepath": SAVED, "overwrite": FLAG},

@@ -176,12 +176,19 @@ def test_sizes_are_in_decimal_and_binary_units(word, number):
 def test_a_terminal_gets_lines_that_it_can_show(capsys, monkeypatch):
     table = multigpu.estimate(small(), 2)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     answers.print_table(table)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert out.split() == [*table.text(80).split()]
     assert sorted(set(out.split())) == sorted(set(str(table).split()))
+
+
+def test_where_there_is_no_terminal_lines_are_as_wide_as_a_page(capsys, monkeypatch):
+    table = multigpu.estimate(small(), 2)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(sys, "__stdout__", None)
+    answers.print_table(table)
+    assert capsys.readouterr().out == table.text(answers.PAGE_WIDTH) + "\n"
 
 
 def test_stdout_has_json_and_nothing_else(files):

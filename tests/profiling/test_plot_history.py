@@ -7,6 +7,7 @@ import sys
 import pytest
 from equality import dense_model, random_rows
 from forked_python import python
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.axes import Axes
 
 from multigpu import multi_gpu_model, plot_history
@@ -43,6 +44,13 @@ def test_values_stand_at_the_epochs_at_which_they_were_taken(tmp_path, monkeypat
         ([1, 2, 3, 4], [4, 3, 2, 1]),
         ([2, 4], [5, 4]),
     ]
+
+
+def test_a_notebook_shows_the_figure_of_a_history_that_goes_into_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown, _ = DisplayFormatter().format(plot_history({"loss": [3.0, 2.0]}))
+    assert shown["image/png"].startswith(PNG)
+    assert not list(tmp_path.iterdir())
 
 
 WITHOUT_DISPLAY = """

@@ -16,6 +16,7 @@ from multigpu.cli.option_names import as_options
 DONE, NO, REFUSED = 0, 1, 2  # exit codes for the shell
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 LONGEST = 1000  # maximum length of an error
+PAGE_WIDTH = 112  # letters of a line that the pages of the documentation have room for
 FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which need no explanation
 STATUSES = "status: 0 success; 1 if the answer to {question} is no; 2 an error, with the reason on stderr"
 JSON_HELP = "print one JSON object, in bytes and seconds, instead of a table"
@@ -72,8 +73,8 @@ def quiet_start() -> Iterator[None]:
 
 
 def print_table(table: Printed) -> None:
-    """Print a table. In a terminal, columns that do not fit are printed below the others."""
-    print(table.text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    """Print a table as wide as the terminal, or as a page. Columns that do not fit are printed below the others."""
+    print(table.text(shutil.get_terminal_size((PAGE_WIDTH, 0)).columns))
 
 
 def print_json(**fields: Any) -> None:

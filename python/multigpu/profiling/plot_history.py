@@ -15,16 +15,16 @@ MISSING = (
 )
 
 
-def plot_history(history: Any, filepath: Any) -> Path:
-    """Plot each metric over the epochs, for training and validation, into a file. It needs no display.
+def plot_history(history: Any, filepath: Any = None) -> Any:
+    """Plot each metric over the epochs, for training and validation, into a file or a notebook. It needs no display.
 
     Args:
         history: the result of `fit()`, or its `history`: a dict of lists with one value per epoch.
         filepath: path of the file. The ending names the format, such as `.png`, `.svg` or `.pdf`; without one, it is
-            `.png`.
+            `.png`. None writes no file.
 
     Returns:
-        The path of the file.
+        The path of the file. Without a file, a figure of matplotlib, which notebooks show.
 
     Raises:
         ValueError: the history has nothing to plot, or matplotlib does not write this format.
@@ -36,14 +36,17 @@ def plot_history(history: Any, filepath: Any) -> Path:
         >>> picture = multigpu.plot_history({"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}, "history.png")
     """
     metrics = _metrics(history)
-    check_path("filepath", filepath)
+    if filepath is not None:
+        check_path("filepath", filepath)
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # draws into memory, without a display
-        from matplotlib.figure import Figure  # not pyplot, which would keep the figure and choose a display
+
+        from multigpu.profiling.notebook_figure import DOTS_PER_INCH, NotebookFigure
     except ImportError as error:
         raise ImportError(MISSING) from error
-    figure = Figure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
-    path = _path(filepath, FigureCanvasAgg(figure).get_supported_filetypes())
+    figure = NotebookFigure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
+    types = FigureCanvasAgg(figure).get_supported_filetypes()
+    path = None if filepath is None else _path(filepath, types)
     panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, lines) in zip(panels, metrics.items(), strict=True):
         for kind, values in lines.items():
@@ -51,7 +54,9 @@ def plot_history(history: Any, filepath: Any) -> Path:
         panel.set_ylabel(name)
         panel.legend(frameon=False)
     panels[-1].set_xlabel("epoch")
-    figure.savefig(path, dpi=110)
+    if path is None:
+        return figure
+    figure.savefig(path, dpi=DOTS_PER_INCH)
     return path
 
 
