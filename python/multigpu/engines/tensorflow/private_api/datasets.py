@@ -1,4 +1,4 @@
-"""Data on their way into Keras' loop: its adapters, and what TensorFlow knows of a dataset, without public names."""
+"""Keras' adapters of data, and TensorFlow's facts about a dataset, which have no public names."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
 
 def auto_shard(dataset: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
-    """One worker's part of a dataset, by the policy in its options. It is public within a strategy alone."""
+    """Return one worker's part of a dataset, by the policy in its options. It is public only within a strategy."""
     return _AutoShardDataset(dataset, num_workers, worker)
 
 
 def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
-    """The graphs of the functions of a dataset's last step."""
+    """Return the graphs of the functions of a dataset's last step."""
     return [function.function.graph.as_graph_def() for function in dataset._functions()]
 
 
@@ -25,5 +25,5 @@ def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
 
 
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The datasets that a dataset is made of."""
+    """Return the datasets that a dataset is made of."""
     return dataset._inputs()

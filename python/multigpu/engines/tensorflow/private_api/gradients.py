@@ -1,4 +1,4 @@
-"""A function with a gradient of its own, which goes when the graph goes in which it was called."""
+"""Make functions with a custom gradient that is deleted with the graph in which they were called."""
 
 import functools
 import weakref
@@ -10,22 +10,22 @@ from tensorflow.python.framework import ops  # its registry of gradients: see `_
 
 from multigpu.engines.tensorflow.private_api.graphs import outermost
 
-ATTRIBUTE = "_multigpu_gradients"  # of a graph
+ATTRIBUTE = "_multigpu_gradients"  # types of a graph
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `tf.custom_gradient`, whose gradients stay in a table of the process for good.
+    """Work as `tf.custom_gradient`, whose gradients would stay in a table of the process for ever.
 
-    With them would stay the graph, the model around it, and the memory of the weights on all devices: one more with
-    every model that is trained in a process.
+    The table would keep the graph, the model around it, and the memory of the weights on all devices, for each model
+    that a process trains.
 
     Args:
-        function: gives its results and a function for their gradient, as for `tf.custom_gradient`. What it is given are
-            tensors of the graph that it is called in, which a gradient of its gradient reaches, too; those that it
-            takes from around it may be out of scope there.
+        function: returns its results and a function for their gradient, as for `tf.custom_gradient`. Its arguments are
+            tensors of the graph in which it is called, which a gradient of its gradient reaches, too. Tensors that it
+            takes from its surroundings may be out of scope there.
 
     Returns:
-        The function of the same arguments that gives the results alone.
+        The function of the same arguments that returns only the results.
     """
     differentiable = tf.custom_gradient(function)
 
@@ -41,7 +41,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """A gradient as one tensor: that of a function that takes some rows of a tensor, such as `tf.gather`, is rows."""
+    """Return a gradient as one tensor. Functions that take some rows, such as `tf.gather`, have rows as gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
@@ -53,7 +53,7 @@ def _of_this_graph(x: Any) -> Any:
 
 
 def _tie(name: str, graph: tf.Graph) -> None:
-    """Leaves but a weak reference in TensorFlow's table, which has no public way to take anything out."""
+    """Leave only a weak reference in TensorFlow's table. There is no public way to remove an entry."""
     table = ops.gradient_registry._registry
     gradient = table[name]["type"]
     table[name] = {**table[name], "type": _Weak(gradient)}
@@ -62,12 +62,12 @@ def _tie(name: str, graph: tf.Graph) -> None:
 
 
 class _Weak:
-    """Calls a function for as long as something else holds it."""
+    """Calls a function as long as another object holds it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = weakref.ref(function)
 
     def __call__(self, *args: Any) -> Any:
         function = self._function()
-        assert function is not None  # its graph holds it, and whoever asks has an op of that graph
+        assert function is not None  # the graph holds it, and every caller has an op of that graph
         return function(*args)

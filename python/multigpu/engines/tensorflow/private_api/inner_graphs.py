@@ -1,8 +1,8 @@
-"""Where TensorFlow begins a graph inside of another one, or computes a part of it again: what a replica does instead.
+"""Replace the functions with which TensorFlow begins an inner graph, or computes a part again, in a replica.
 
-A function is called as what `tf.function` made of it, and a part that is computed again as what `tf.recompute_grad`
-did, however long before. Branches and loops come from many public names (`tf.cond`, `tf.map_fn`, `tf.scan`, `if` under
-AutoGraph), which all end in three private functions. None of it has a public seam.
+Models call objects that `tf.function` and `tf.recompute_grad` have made before. Branches and loops come from many
+public names (`tf.cond`, `tf.map_fn`, `tf.scan`, `if` under AutoGraph), which all call three private functions. None of
+these can be replaced publicly.
 """
 
 import contextlib
@@ -19,17 +19,18 @@ from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 from multigpu.base.replaced import replaced
 
 _Function = type(tf.function(lambda: None))
-_unspecified = tf.__internal__.autograph.control_status_ctx()  # while nothing is traced, which is when this is read
-_one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
+_unspecified = tf.__internal__.autograph.control_status_ctx()  # this is read while nothing is traced
+_one_at_a_time = threading.RLock()  # two traces must not mistake each other's replacement for the original
 
 
 @contextlib.contextmanager
 def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
-    """While it lasts, a handler does what TensorFlow would.
+    """Make a handler work in place of TensorFlow in a `with` block.
 
     Args:
-        handler: its methods `function`, `branches`, `loop` and `recomputed` take TensorFlow's own, then its arguments.
-        applies: whether code that runs now is meant, and not that of another thread.
+        handler: its methods `function`, `branches`, `loop` and `recomputed` receive TensorFlow's own, then its
+            arguments.
+        applies: returns whether the running code is affected, and not code of another thread.
     """
     seams = [
         (_Function, "__call__", handler.function),
@@ -60,30 +61,30 @@ def _if_recomputed(
     args: tuple,
     kwargs: dict,
 ) -> Any:
-    """Tells what `tf.recompute_grad` made from what else has a gradient of its own."""
+    """Return whether `tf.recompute_grad` made a function, and not another maker of custom gradients."""
     if function.__qualname__ != "recompute_grad.<locals>.inner":
         return original(function, args, kwargs)
     return recomputed(inspect.getclosurevars(function).nonlocals["f"], args, kwargs)
 
 
 def is_compiled(function: Any) -> bool:
-    """Return whether XLA compiles what `tf.function` made."""
+    """Return whether XLA compiles a `tf.function`."""
     return bool(function._jit_compile)
 
 
 def fresh(function: Any) -> Any:
-    """The same `tf.function`, which has no trace yet."""
+    """Return the same `tf.function` without traces."""
     return function._clone(None)
 
 
 def as_written(function: Any) -> Callable[..., Any]:
-    """The Python function of a `tf.function`, with its `if` and `while` of tensors turned into ops if it does that."""
+    """Return the Python function of a `tf.function`, with `if` and `while` of tensors as ops if it does that."""
     if tf.executing_eagerly() or not function._autograph:
         return function.python_function
     converted = autograph_util.py_func_from_autograph(function.python_function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _unspecified:  # as TensorFlow traces it, whatever is around it
+        with _unspecified:  # as TensorFlow traces it, in any surroundings
             return converted(*args, **kwargs)
 
     return call

@@ -1,6 +1,6 @@
-"""Keras' logits, of which it takes a crossentropy rather than of probabilities, which it would have to clip.
+"""Keras' logits: it computes a crossentropy from them, because it would have to clip probabilities.
 
-They ride on the probabilities as an attribute, or else are found behind the op; both are lost by every other op.
+They are attached to the probabilities as an attribute, or are inputs of the op. Every other op loses both.
 """
 
 from collections.abc import Callable
@@ -12,33 +12,33 @@ Attach = Callable[[Any, tf.Tensor], tf.Tensor]
 
 
 def logits_of(x: object) -> tf.Tensor | None:
-    """The logits that Keras attached to `x`."""
+    """Return the logits that Keras attached to `x`."""
     return getattr(x, "_keras_logits", None)
 
 
 def with_logits(x: tf.Tensor, logits: tf.Tensor | None) -> tf.Tensor:
-    """`x`, of which Keras takes a crossentropy by its logits."""
+    """Return `x` with attached logits, from which Keras computes a crossentropy."""
     if logits is not None:
         x._keras_logits = logits
     return x
 
 
 def with_softmax(_: object, logits: tf.Tensor) -> tf.Tensor:
-    """The probabilities of which Keras finds these logits behind the op."""
+    """Return probabilities that have these logits as inputs of their softmax, where Keras finds them."""
     return tf.nn.softmax(logits)
 
 
 def with_sigmoid(_: object, logits: tf.Tensor) -> tf.Tensor:
-    """Likewise."""
+    """Return probabilities that have these logits as inputs of their sigmoid, where Keras finds them."""
     return tf.nn.sigmoid(logits)
 
 
-OPS = {"Softmax": with_softmax, "Sigmoid": with_sigmoid}  # behind which Keras looks where there is no attribute
+OPS = {"Softmax": with_softmax, "Sigmoid": with_sigmoid}  # whose inputs Keras uses if there is no attribute
 
 
 def logits_found(x: object) -> tuple[tf.Tensor, Attach] | None:
-    """The logits by which Keras would take a crossentropy of `x`; and what makes it find those of another tensor."""
+    """Return the logits from which Keras would compute a crossentropy of `x`, and a function to attach others."""
     if logits_of(x) is not None:
         return logits_of(x), with_logits
-    op = getattr(x, "op", None) if isinstance(x, tf.Tensor) else None  # an eager tensor has none
+    op = getattr(x, "op", None) if isinstance(x, tf.Tensor) else None  # an eager tensor has no op
     return (op.inputs[0], OPS[op.type]) if op is not None and op.type in OPS else None

@@ -1,6 +1,6 @@
-"""The functions of TensorFlow that make ops which draw. All of `tf.random`, `tf.nn`, `keras.random` comes down to them.
+"""Replace the functions with which TensorFlow makes random ops: `tf.random`, `tf.nn` and `keras.random` call them.
 
-They look each other up in modules without a public name; those of `tf.raw_ops` are others.
+They look each other up in modules without a public name. The functions in `tf.raw_ops` are different ones.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_
 
 from multigpu.base.replaced import replaced
 
-BY_COUNTER = (  # which take a key and the counter of their first number
+BY_COUNTER = (  # ops that receive a key and the counter of their first number
     "stateless_random_uniform_v2",
     "stateless_random_uniform_int_v2",
     "stateless_random_uniform_full_int_v2",
@@ -28,7 +28,7 @@ BY_SEED = (
     "stateless_random_poisson",
     "stateless_parameterized_truncated_normal",
 )
-KEEPING_STATE = {  # how what they draw is drawn from a seed
+KEEPING_STATE = {  # how to draw the same from a seed
     "random_uniform": lambda seed, shape, dtype: tf.random.stateless_uniform(shape, seed, dtype=dtype),
     "random_uniform_int": lambda seed, shape, minval, maxval: tf.random.stateless_uniform(
         shape, seed, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype
@@ -42,13 +42,13 @@ StandIn = Callable[[str, Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]
 
 @contextlib.contextmanager
 def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> Iterator[None]:
-    """While it lasts, each function that draws from a seed is what `stand_in` makes of its name and itself.
+    """Replace each function that draws from a seed by `stand_in` of its name and itself, in a `with` block.
 
-    What keeps a state in TensorFlow gives a seed alone, from which the numbers are then drawn.
+    Functions whose state TensorFlow keeps only give a seed, from which the numbers are then drawn.
 
     Args:
-        stand_in: takes a name and a function.
-        applies: whether code that runs now is meant, and not that of another thread.
+        stand_in: receives a name and a function.
+        applies: returns whether the running code is affected, and not code of another thread.
     """
     places: list[tuple[Any, str]] = [(gen_stateless_random_ops_v2, name) for name in (*BY_COUNTER, *OTHERS)]
     places += [(gen_stateless_random_ops, name) for name in BY_SEED]
@@ -75,7 +75,7 @@ def _from_a_seed(
 ) -> tf.Tensor:
     if not applies():
         return original(*args, seed=seed, seed2=seed2, name=name)
-    largest = tf.constant(tf.int32.max, tf.int64)  # of 64 bits, which are computed on the host
+    largest = tf.constant(tf.int32.max, tf.int64)  # 64-bit integers, which are computed on the host
     drawn = whole_numbers([2], tf.zeros([], tf.int64), largest, seed=seed, seed2=seed2)
     return draw(tf.cast(drawn, tf.int32), *args)
 

@@ -1,7 +1,7 @@
 """TensorFlow's runtime: whether it has started, its memory limits, and the workers that it talks to.
 
-`tf.distribute.MultiWorkerMirroredStrategy` is the one public way to workers, and starts TensorFlow, after which devices
-can no longer be configured.
+The only public way to workers, `tf.distribute.MultiWorkerMirroredStrategy`, starts TensorFlow, after which devices
+cannot be configured.
 """
 
 from typing import Any
@@ -22,25 +22,25 @@ def has_started() -> bool:
 
 
 def memory_limits() -> dict[str, int]:
-    """Bytes that TensorFlow may use on each device, by its short name."""
+    """Return the bytes that TensorFlow may use on each device, by its short name."""
     return {device.name.rsplit("device:", 1)[-1]: device.memory_limit for device in device_lib.list_local_devices()}
 
 
 def config() -> Any:
-    """The settings of sessions and devices as they are now, as a ConfigProto."""
+    """Return the current settings of sessions and devices, as a ConfigProto."""
     return context.context().config
 
 
 def settings_of(session: Any) -> Any:
-    """The settings with which a session of TensorFlow 1 was made; None of anything else."""
+    """Return the settings with which a session of TensorFlow 1 was made. None for other objects."""
     return getattr(session, "_config", None)
 
 
 def listen(server: Any, leader: str, task: str) -> None:
-    """Has TensorFlow listen as one task of a cluster when it starts.
+    """Make TensorFlow listen as one task of a cluster when it starts.
 
     Args:
-        server: is asked by `SerializeToString()` for the definition of the server when TensorFlow starts.
+        server: its `SerializeToString()` returns the definition of the server when TensorFlow starts.
         leader: the task that leads the collective ops.
         task: the one task whose devices this process sees: its own.
     """
@@ -55,7 +55,7 @@ def server() -> Any:
 
 
 def is_alive(task: str, milliseconds: int) -> bool:
-    """Return whether another task answers, and is the process that it was."""
+    """Return whether another task answers, and is the same process as before."""
     try:
         context.context().check_collective_ops_peer_health(task, timeout_in_ms=milliseconds)
     except tf.errors.OpError:
@@ -64,5 +64,5 @@ def is_alive(task: str, milliseconds: int) -> bool:
 
 
 def abort_collective_ops(message: str) -> None:
-    """Ends the collective ops of this process, now and later, and those of the tasks that receive from it."""
+    """End the collective ops of this process, now and later, and of the tasks that receive from it."""
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)

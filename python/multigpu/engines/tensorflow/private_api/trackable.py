@@ -6,21 +6,21 @@ import keras
 
 
 class TrackedAsTemplate:
-    """Answers as the template, whose children `tf.train.Checkpoint` and `tf.saved_model.save()` ask for."""
+    """Answer as the template when `tf.train.Checkpoint` or `tf.saved_model.save()` asks for children."""
 
     template: keras.Model
 
     def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return self.template._trackable_children(*args, **kwargs)
 
-    def _track_trackable(self, *_: Any, **__: Any) -> None:  # it owns nothing
+    def _track_trackable(self, *_: Any, **__: Any) -> None:  # the parallel model owns nothing
         self._maybe_initialize_trackable()  # type: ignore[attr-defined]  # of TensorFlow
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         return self.template._lookup_dependency(*args, **kwargs)
 
     @property
-    def _deferred_dependencies(self) -> dict[str, list]:  # restored as soon as there is a child of the name
+    def _deferred_dependencies(self) -> dict[str, list]:  # restored as soon as there is a child with the name
         return self.template._deferred_dependencies
 
     @property

@@ -1,7 +1,7 @@
-"""Memory that a replica needs beside weights and their gradients, read from the graph of a training step.
+"""Compute the memory that a replica needs besides weights and their gradients, from the graph of a training step.
 
-The graph of one replica, forward and backward, is traced and never run. Its ops are gone through in order; a tensor
-takes memory from the op that makes it to the last one that reads it. The most that is taken at once is the answer.
+It traces the graph of one replica, forward and backward, and never runs it. It goes through the ops in order: a tensor
+takes memory from the op that makes it to the last op that reads it. The result is the largest sum at any time.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from multigpu.engines.tensorflow.replicas.parts import Parts, parts_of_ops, scop
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
 from multigpu.engines.tensorflow.weights.place_locate import read
 
-OPEN_LENGTH = 128  # of axes whose length depends on the data
+OPEN_LENGTH = 128  # length of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input
     *("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "IdentityN", "ReadVariableOp"),
     *("Const", "Shape", "ShapeN", "BroadcastGradientArgs", "NoOp"),
 }
-EVERYWHERE = {  # ops whose results each part has by itself
+EVERYWHERE = {  # ops whose results each part computes itself
     *("Placeholder", "ReadVariableOp", "Const", "Shape", "ShapeN", "BroadcastGradientArgs"),
 }
-IN_PLACE = {  # ops that write over an input that nobody else reads any more
+IN_PLACE = {  # ops that overwrite an input that no later op reads
     *("BiasAdd", "Relu", "Relu6", "Elu", "Selu", "Tanh", "Sigmoid", "Softmax", "LeakyRelu", "AddV2", "Add", "Sub"),
     *("Mul", "RealDiv", "Neg", "Exp", "Log", "Square", "Sqrt", "Rsqrt", "Maximum", "Minimum", "Cast", "AddN"),
     *("SelectV2", "ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "TanhGrad", "SigmoidGrad", "LeakyReluGrad"),
@@ -32,12 +32,12 @@ IN_PLACE = {  # ops that write over an input that nobody else reads any more
 
 
 class Activations(NamedTuple):
-    """Bytes that a slice needs on the device of a part; None if they cannot be traced.
+    """The bytes that a slice needs on the device of a part. None if they cannot be traced.
 
     Attributes:
-        at_once: the most that is needed at the same time.
-        received: that come from other parts, forward and backward.
-        sent: that go to other parts.
+        at_once: the largest number of bytes that is needed at the same time.
+        received: bytes from other parts, forward and backward.
+        sent: bytes to other parts.
     """
 
     at_once: int | None
@@ -49,8 +49,8 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
     """Return the memory of a slice, for each part of a template, or for a whole template without parts.
 
     Args:
-        template: whose training step is traced.
-        rows: of the slice.
+        template: the template whose training step is traced.
+        rows: the rows of the slice.
         parts: the devices that the template names.
     """
     specs, number = specs_of(template, rows), max(len(parts), 1)
@@ -77,14 +77,14 @@ def activations_of(template: keras.Model, rows: int, parts: Sequence[str]) -> li
 
 
 def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -> int:
-    """Bytes of the tensors that are needed at the same time, if the ops run in this order.
+    """Return the bytes of the tensors that are needed at the same time, if the ops run in this order.
 
     Args:
-        ops: in the order in which they were made.
+        ops: the ops, in the order in which they were made.
         apart: tensors that do not count.
     """
-    owner: dict[int, tf.Tensor] = {}  # of a tensor: the one whose memory it is in
-    last: dict[int, int] = {}  # of such a one: the number of the op that reads it last
+    owner: dict[int, tf.Tensor] = {}  # tensor → the tensor whose memory it shares
+    last: dict[int, int] = {}  # such a tensor → the number of the op that reads it last
     for number, op in enumerate(ops):
         for x in op.outputs:
             owner[id(x)] = owner.get(id(op.inputs[0]), op.inputs[0]) if op.type in VIEWS and len(op.inputs) else x
@@ -92,7 +92,7 @@ def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -
             last[id(owner.get(id(x), x))] = number
     left_out = {id(owner.get(id(x), x)) for x in apart}
     now = most = 0
-    ending: dict[int, int] = {}  # number of an op → bytes that end with it
+    ending: dict[int, int] = {}  # number of an op → bytes that are free after it
     for number, op in enumerate(ops):
         made = sum(tensor_bytes(x) for x in op.outputs if id(x) not in left_out) if op.type not in VIEWS else 0
         reused = made if op.type in IN_PLACE and any(_ends(x, number, owner, last) == made for x in op.inputs) else 0
@@ -109,23 +109,23 @@ def most_at_once(ops: Sequence[tf.Operation], apart: Iterable[tf.Tensor] = ()) -
 
 
 def _ends(x: tf.Tensor, number: int, owner: dict[int, tf.Tensor], last: dict[int, int]) -> int:
-    """Bytes of the memory of a tensor that nobody reads after this op, else 0."""
+    """Return the bytes of a tensor's memory if no op after this one reads it, otherwise 0."""
     memory = owner.get(id(x), x)
     free = last.get(id(memory)) == number and memory.op.type not in VIEWS
     return tensor_bytes(memory) if free else 0
 
 
 def tensor_bytes(x: tf.Tensor) -> int:
-    """Bytes of a tensor, 0 where its shape does not tell."""
+    """Return the bytes of a tensor, 0 if its shape is unknown."""
     known = x.shape.is_fully_defined() and x.dtype not in (tf.resource, tf.variant, tf.string)
     return x.shape.num_elements() * x.dtype.size if known else 0
 
 
 class _TrainingStep:
-    """Forward and backward of a template, as a replica runs it.
+    """The forward and backward pass of a template, as a replica runs it.
 
     Attributes:
-        gradients: of all weights.
+        gradients: the gradients of all weights.
     """
 
     def __init__(self, template: keras.Model, parts: Sequence[str]) -> None:
@@ -135,12 +135,12 @@ class _TrainingStep:
         self.gradients: list[tf.Tensor] = []
 
     def trace(self, specs: object) -> list[tf.Operation]:
-        """The ops in order."""
+        """Return the ops in order."""
         graph = tf.function(self._run, autograph=False).get_concrete_function(specs).graph
         return graph.get_operations()[: self._num_ops]
 
     def parts_of(self, ops: Sequence[tf.Operation]) -> dict[str, int]:
-        """The number of the part of each op, by name; of one of no part, that of the op before it."""
+        """Return the number of the part of each op, by name. An op of no part belongs to the part of the op before."""
         known = parts_of_ops(ops, self._noted.of_ops(ops[: self._num_forward]))
         found: dict[str, int] = {}
         for op in ops:
@@ -160,7 +160,7 @@ class _TrainingStep:
         self._num_forward = len(graph.get_operations())
         upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size
         weights = [v.value for v in self._template.trainable_variables]
-        if self._parts:  # of which op an op is the gradient, a tape does not tell
+        if self._parts:  # a tape does not tell which op's gradient an op computes
             handles = [weight.handle for weight in weights]
             found = tf.compat.v1.gradients(outputs, handles, upstream, colocate_gradients_with_ops=True)
         else:
@@ -171,7 +171,7 @@ class _TrainingStep:
 
     @contextlib.contextmanager
     def _around(self, scope: ReplicaScope) -> Iterator[None]:
-        """While it lasts, code is run by a replica."""
+        """Make a replica run the code of a `with` block."""
         again = None if self._parts else self._around
         with scope, inside_replica(), scopes_noted(self._noted.scope), as_one_graph(scope, again):
             yield

@@ -1,4 +1,4 @@
-"""Estimates of each device, from the plan of a parallel model and a trace of one replica."""
+"""Estimate each device's bytes, from the plan of a parallel model and a trace of one replica."""
 
 import math
 from collections.abc import Sequence
@@ -73,10 +73,10 @@ def _row(
 
 
 def _travelling(device: str, routes: Sequence[Route], num_slices: int) -> dict[str, int]:
-    """Copies of the weights that others own, and gradients: those of slices, and the sum of those of own weights."""
+    """Return the bytes of copies of others' weights, and of gradients: of slices, and summed for own weights."""
     at_work = [bucket for buckets, devices in routes if device in devices and num_slices for bucket in buckets]
     owned = [bucket for buckets, _ in routes for bucket in buckets if bucket.owner == device]
-    given = sum(bucket.reduced_bytes for bucket in at_work) * min(num_slices, 2)  # a sum, and what is added to it
+    given = sum(bucket.reduced_bytes for bucket in at_work) * min(num_slices, 2)  # a sum and its next term
     return {
         "copies": sum(bucket.sent_bytes for bucket in at_work if bucket.owner != device),
         "gradients": given + sum(bucket.reduced_bytes for bucket in owned),
@@ -84,12 +84,12 @@ def _travelling(device: str, routes: Sequence[Route], num_slices: int) -> dict[s
 
 
 def _gets_ahead(plan: Plan) -> bool:
-    """Return whether rows are sent before their step; also to a CPU device, which stands for a GPU."""
+    """Return whether rows are sent before their step, also to a CPU device, which simulates a GPU."""
     return len(plan.devices) > 1 and not plan.groups
 
 
 def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("string",)) -> int:
-    """Bytes of one row of all inputs or outputs, as far as a template tells. An axis of open length counts as 128."""
+    """Return the known bytes of one row of all inputs or outputs. An axis of open length counts as 128."""
     tensors = keras.tree.flatten(getattr(template, side, None) or [])
     known = [x for x in tensors if x.dtype not in without]
     return sum(

@@ -1,8 +1,8 @@
-"""Floating-point operations of a graph, as TensorFlow's profiler counts them; and what nobody counts.
+"""Count the floating-point operations of a graph with TensorFlow's profiler, and find ops that it does not count.
 
-The profiler has 0 for an op that it has no formula for, be it a cast or a loop of a thousand products of matrices. So
-an op without a number is taken for next to nothing only if its type is listed here. An op that calls a function is as
-much work as the function's graph, and Einsum, which is in every attention layer of Keras, has a formula here.
+The profiler returns 0 for an op without a formula, whether it is a cast or a loop of a thousand products of matrices.
+So an op without a number counts as almost nothing only if its type is listed here. An op that calls a function counts
+as the function's graph. Einsum, which every attention layer of Keras uses, has a formula here.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from multigpu.engines.tensorflow.private_api.graphs import body_of
 from multigpu.engines.tensorflow.profiling.activation_memory import IN_PLACE, VIEWS
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-LIGHT = {  # types of ops that move numbers, or do a few operations with each
+LIGHT = {  # types of ops that move numbers, or compute little with each
     *VIEWS,
     *IN_PLACE,
     *("Placeholder", "Pack", "Unpack", "ConcatV2", "Split", "SplitV", "Slice", "StridedSlice", "Transpose", "Tile"),
@@ -39,10 +39,10 @@ LIGHT = {  # types of ops that move numbers, or do a few operations with each
 
 
 class Profile:
-    """Counts of TensorFlow's profiler for a graph.
+    """The counts of TensorFlow's profiler for a graph.
 
     Attributes:
-        total: floating-point operations of all ops that it counts.
+        total: the floating-point operations of all ops that it counts.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
@@ -54,17 +54,17 @@ class Profile:
         self.total = root.total_float_ops
 
     def work(self, ops: Iterable[tf.Operation]) -> int | None:
-        """Floating-point operations of some ops of the graph; None if there is one of which nobody knows."""
+        """Return the floating-point operations of some ops of the graph. None if one of them is unknown."""
         return total(self._counted.get(op.name) or _uncounted(op) for op in ops)
 
 
 def work_of(graph: tf.Graph) -> int | None:
-    """Floating-point operations of a whole graph."""
+    """Return the floating-point operations of a whole graph."""
     return Profile(graph).work(graph.get_operations())
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None if one of the numbers is not known."""
+    """Return the sum. None if one of the numbers is unknown."""
     known = list(numbers)
     return None if None in known else sum(number or 0 for number in known)
 
@@ -76,7 +76,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _uncounted(op: tf.Operation) -> int | None:
-    """Of an op for which the profiler has no number."""
+    """Return the operations of an op for which the profiler has no number."""
     if op.type in CALLS:
         return work_of(body_of(op, "f"))
     if not all(x.shape.is_fully_defined() for x in op.outputs if x.dtype not in (tf.resource, tf.variant)):
@@ -85,7 +85,7 @@ def _uncounted(op: tf.Operation) -> int | None:
 
 
 def _einsum(op: tf.Operation) -> int | None:
-    """Two for each product: as many as there are values of all indices together."""
+    """Return two for each product: there are as many as values of all indices together."""
     operands = op.get_attr("equation").decode().split("->")[0].split(",")
     lengths: dict[str, int] = {}
     for letters, x in zip(operands, op.inputs, strict=True):
@@ -97,7 +97,7 @@ def _einsum(op: tf.Operation) -> int | None:
 
 @contextlib.contextmanager
 def _in_silence() -> Iterator[None]:
-    """The profiler says how many ops it does not count, without their names, and that a part of it is old."""
+    """Hide the profiler's messages: how many ops it does not count, and that a part of it is old."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)

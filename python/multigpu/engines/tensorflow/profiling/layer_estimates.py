@@ -1,4 +1,4 @@
-"""Estimates of each layer: weights, work and output, from a trace of one row."""
+"""Estimate each layer's weights, work and output, from a trace of one row."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def estimate_layers(template: keras.Model) -> list[LayerEstimate]:
     """Return the weights, work and output of each call of a layer, from a trace of one row.
 
     Raises:
-        ValueError: the template does not tell the shapes of its inputs.
+        ValueError: the shapes of the template's inputs are unknown.
     """
     specs = specs_of(template, 1)
     if specs is None:
@@ -43,7 +43,7 @@ def estimate_layers(template: keras.Model) -> list[LayerEstimate]:
 
 
 def _weights(pieces: Sequence[Piece]) -> list[int]:
-    """Bytes of the weights of each piece that no piece before it has."""
+    """Return the bytes of the weights of each piece that no earlier piece has."""
     seen: set[int] = set()
     sizes = []
     for piece in pieces:
@@ -54,6 +54,6 @@ def _weights(pieces: Sequence[Piece]) -> list[int]:
 
 
 def _share(numbers: Sequence[int | None], last: int) -> float | None:
-    """Return the share of the sum that is reached at each number; None if one is unknown."""
+    """Return the share of the sum that is reached at each number. None if one is unknown."""
     every, until = total(numbers), total(numbers[: last + 1])
     return None if every is None or until is None else until / max(every, 1)

@@ -1,4 +1,4 @@
-"""One row on its way forward through a template: which layers are called, what each computes, and what goes on."""
+"""Trace one row forward through a template: the layers that are called, their work, and the tensors between them."""
 
 import contextlib
 import itertools
@@ -18,13 +18,13 @@ from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.private_api.layers import sublayers
 
 LOOPS = ("While", "StatelessWhile")
-SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")  # ops that read the shape of a tensor alone
+SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")  # ops that read only the shape of a tensor
 
 
 class Piece(NamedTuple):
-    """A call of a layer, with the numbers of its ops and of those behind it that are in no layer.
+    """A call of a layer, with the numbers of its ops and of the ops after it that are in no layer.
 
-    A call in a nested model has the name of that model and a slash before its own.
+    For a call in a nested model, the name of that model and a slash precede its own name.
     """
 
     name: str
@@ -36,12 +36,12 @@ class LayerTrace:
     """The trace of a template in training, forward. It is not run.
 
     Attributes:
-        pieces: the calls in their order; those of a nested model one by one, those of another layer as one. Last comes
-            the template itself, if it has weights that are in no layer, or calls none.
+        pieces: the calls in order. The calls of a nested model are listed one by one, a call of another layer as one.
+            The last piece is the template itself, if it has weights that are in no layer, or calls no layer.
     """
 
     def __init__(self, template: keras.Model, specs: object) -> None:
-        """Traces a template with such inputs."""
+        """Trace a template with such inputs."""
         self._template = template
         tf.function(self._run, autograph=False).get_concrete_function(specs)
         self._profile = Profile(self._ops[0].graph)
@@ -55,23 +55,23 @@ class LayerTrace:
         self.pieces = [Piece(name, call, ops) for (name, call), ops in zip(calls, spans, strict=True)]
 
     def work(self, piece: Piece) -> int | None:
-        """Floating-point operations of a piece, those in loops of recurrent layers as often as they run."""
+        """Return the floating-point operations of a piece. Loops of recurrent layers count as often as they run."""
         skipped: set[int] = set()
         in_loops: list[int | None] = []
         for call in all_calls(piece.call):
             loop = self._loop_of(call)
-            if loop is not None:  # before it, Keras calls the cell once, to see what it gives
+            if loop is not None:  # before the loop, Keras calls the cell once to get its output
                 skipped |= {loop, *(number for inner in call.inner for number in inner.ops)}
                 in_loops.append(_work_of_loop(self._ops[loop], call))
         return total([self._profile.work(self._ops[n] for n in piece.ops if n not in skipped), *in_loops])
 
     def crossing(self, piece: Piece) -> int:
-        """Bytes that come from this piece and those before it, and are needed behind it."""
+        """Return the bytes that come from this piece and those before it, and are needed after it."""
         cut = piece.ops.stop
         return sum(size for life, size in self._sizes if life.start < cut <= life.stop)
 
     def _loop_of(self, call: LayerCall) -> int | None:
-        """The number of the loop that a recurrent layer makes."""
+        """Return the number of the loop that a recurrent layer makes."""
         if not isinstance(call.layer, keras.layers.RNN):
             return None
         return next((number for number in call.ops if self._ops[number].type in LOOPS), None)
@@ -81,7 +81,7 @@ class LayerTrace:
         layers = sublayers(self._template)
         with contextlib.ExitStack() as stack:
             for layer in layers:
-                if hasattr(layer, "use_cudnn"):  # whose kernel nobody can look into
+                if hasattr(layer, "use_cudnn"):  # an opaque kernel
                     stack.enter_context(replaced(layer, "use_cudnn", False))
             stack.enter_context(scopes_noted(Parts((), ()).scope))
             stack.enter_context(self._calls.noted(layers))
@@ -100,14 +100,14 @@ def _named(call: LayerCall, prefix: str = "") -> Iterator[tuple[str, LayerCall]]
 
 
 def _work_of_loop(loop: tf.Operation, call: LayerCall) -> int | None:
-    """Of the loop of a recurrent layer, which goes through the second axis of its input."""
+    """Return the work of a recurrent layer's loop, which goes through the second axis of its input."""
     sequences = call.args[0] if call.args else call.kwargs["sequences"]
     of_one, times = work_of(body_of(loop, "body")), sequences.shape[1]
     return None if of_one is None or times is None else times * of_one
 
 
 def _sizes_by_life(ops: Sequence[tf.Operation], inputs: Sequence[tf.Tensor]) -> list[tuple[range, int]]:
-    """From which op to which each tensor is there that depends on the inputs, and its bytes."""
+    """Return for each tensor that depends on the inputs its first op, its last op, and its bytes."""
     number_of = {op.name: number for number, op in enumerate(ops)}
     of_inputs = {x.ref() for x in inputs}
     sizes = []

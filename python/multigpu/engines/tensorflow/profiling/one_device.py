@@ -1,4 +1,4 @@
-"""A template at home for a while: on one device, compiled as it would be alone."""
+"""Use a template alone for a while: on one device, compiled as it would be alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ from multigpu.private_api.layers import wants_jit
 
 @contextmanager
 def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
-    """Brings the template home to the first device, compiled as it would be alone, and back again.
+    """Move the template to the first device, compiled as it would be alone, and back after a `with` block.
 
-    A template with parts is brought to the devices that it names.
+    A template with parts moves to the devices that it names.
     """
     homes = home_devices(template) if plan.groups else {}
     first = plan.parts[0] if plan.groups else plan.devices[0]

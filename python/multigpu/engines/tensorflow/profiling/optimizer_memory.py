@@ -1,4 +1,4 @@
-"""The memory of an optimizer for each weight, found without making it, on tiny stand-ins."""
+"""Compute the memory of an optimizer for each weight, without making it, from tiny substitutes."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)  # lengths of the axes of a stand-in, by which its slots are understood
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)  # lengths of a substitute's axes, by which its slots are recognized
 
 
 def slot_bytes(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> dict[int, int]:
-    """Bytes of the optimizer's slots for each weight, by the weight's id.
+    """Return the bytes of the optimizer's slots for each weight, by the weight's id.
 
-    An optimizer of the same kind is built for stand-ins of the weights with short axes. Its slots are then as long as
-    the weights are, axis by axis.
+    It builds an optimizer of the same kind for substitutes of the weights with short axes. Its slots have the lengths
+    of the weights, axis by axis.
     """
     same = type(optimizer).from_config(optimizer.get_config())
     with tf.device("CPU:0"):
@@ -36,6 +36,6 @@ def _stand_in(number: int, weight: keras.Variable) -> keras.Variable:
 
 
 def _num_elements(slot: keras.Variable, weight: keras.Variable) -> int:
-    """Of a slot of a stand-in: how many numbers the weight's own will have."""
+    """Return how many numbers a weight's slot will have, from the slot of its substitute."""
     length = dict(zip(PRIMES, weight.shape, strict=False))
     return math.prod(length.get(n, n) for n in slot.shape)

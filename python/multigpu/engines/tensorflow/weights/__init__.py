@@ -1,1 +1,1 @@
-"""Where weights are stored, and how they and their gradients travel."""
+"""Place weights, and send them and their gradients between devices."""

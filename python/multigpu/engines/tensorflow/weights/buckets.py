@@ -1,6 +1,6 @@
-"""pack and unpack: small tensors travel together. A bucket is one transfer per device, of one owner's tensors.
+"""pack and unpack: send small tensors together. A bucket is one transfer per device, of one owner's tensors.
 
-Under mixed precision they travel in the type that is computed with.
+Under mixed precision they are sent in the compute type.
 """
 
 import contextlib
@@ -14,17 +14,17 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.weights.place_locate import locate, stored_dtype
 from multigpu.engines.tensorflow.weights.rows import Rows
 
-BUCKET_BYTES = 1 << 20  # so large that its latency no longer counts
-NUM_BUCKETS = 16  # of all that is sent, so many that sending overlaps with computing
-BUCKETS_OF_OWNER = 2  # and so many that those of different owners take turns
-AT_ONCE = 8  # tensors that are concatenated, or split
+BUCKET_BYTES = 1 << 20  # so large that latency is negligible
+NUM_BUCKETS = 16  # so many buckets that sending overlaps with computing
+BUCKETS_OF_OWNER = 2  # and so many that different owners take turns
+AT_ONCE = 8  # number of tensors that are concatenated or split
 
 
 class Types(NamedTuple):
-    """The types in which a tensor is stored, in which it travels, and in which its gradient travels back.
+    """The types in which a tensor is stored, in which it is sent, and in which its gradient is sent back.
 
-    Where that gradient may be rows of it, it travels alone, and adds up in this way. Where it is no slope but the new
-    value, it does not add up: the largest one counts, as when Keras accumulates gradients.
+    If the gradient may be rows, the tensor is sent alone, and rows are added in this way. If the gradient is not a
+    derivative but the new value, gradients are not added: the largest one counts, as when Keras accumulates gradients.
     """
 
     stored: tf.DType
@@ -35,7 +35,7 @@ class Types(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Tensors that travel together: the device that owns them, their types, which ones, and how they are shaped."""
+    """Tensors that are sent together: their owner, their types, their numbers and their shapes."""
 
     owner: str
     types: Types
@@ -44,42 +44,42 @@ class Bucket(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its buffer: a member that travels alone keeps its own."""
+        """The shape of the bucket's buffer. A tensor that is sent alone keeps its own."""
         return self.shapes[0] if len(self.shapes) == 1 else (sum(map(math.prod, self.shapes)),)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that a replica receives."""
+        """The bytes that a replica receives."""
         return sum(map(math.prod, self.shapes)) * self.types.sent.size
 
     @property
     def reduced_bytes(self) -> int:
-        """Bytes of the gradient that a replica gives back."""
+        """The bytes of the gradient that a replica sends back."""
         return sum(map(math.prod, self.shapes)) * self.types.reduced.size
 
 
 def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] | None = None) -> list[Bucket]:
-    """How these variables travel from their owners: in the types given by id, or else as they are stored."""
+    """Return the buckets of variables, with the types given by id, or otherwise as they are stored."""
     known = types or {}
     travels = [known.get(id(v), as_stored(v))._replace(is_new_value=is_overwritten(v)) for v in variables]
     return make_buckets([(locate(v), how, tuple(v.shape)) for v, how in zip(variables, travels, strict=True)])
 
 
 def is_overwritten(variable: keras.Variable) -> bool:
-    """Return whether an optimizer takes the gradient of a variable for its new value, as that of a scale of float8."""
+    """Return whether an optimizer uses a variable's gradient as its new value, as for a scale of float8."""
     return getattr(variable, "overwrite_with_gradient", False)
 
 
 def as_stored(variable: keras.Variable) -> Types:
-    """A variable that travels as it is."""
+    """Return the types of a variable that is sent as it is stored."""
     return Types(*[stored_dtype(variable)] * 3)
 
 
 def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[Bucket]:
-    """Groups tensors, given as (owner, types, shape) in the order of use, into buckets; a large one travels alone.
+    """Group tensors, given as (owner, types, shape) in the order of use, into buckets. A large one is alone.
 
-    A bucket is full with 1 MB, or with a sixteenth of all bytes, or with half of what each owner has, where that
-    is more. The first layers do not wait for that: the first bucket is full with 1 MB.
+    A bucket is full at 1 MB, at a sixteenth of all bytes, or at half of the bytes of each owner, whichever is more. So
+    that the first layers need not wait, the first bucket is full at 1 MB.
     """
     sizes = [math.prod(shape) * max(types.sent.size or 0, 1) for _, types, shape in tensors]
     num_buckets = max(NUM_BUCKETS, BUCKETS_OF_OWNER * len({owner for owner, _, _ in tensors}))
@@ -106,24 +106,24 @@ def make_buckets(tensors: Sequence[tuple[str, Types, tuple[int, ...]]]) -> list[
 
 
 def pack(tensors: Mapping[int, tf.Tensor] | Sequence[tf.Tensor], bucket: Bucket) -> tf.Tensor:
-    """The members of a bucket as one vector; a member that travels alone keeps its shape."""
+    """Return the tensors of a bucket as one vector. A tensor that is sent alone keeps its shape."""
     if len(bucket.members) == 1:
         return tensors[bucket.members[0]]
     return _concat([tf.reshape(tensors[number], [-1]) for number in bucket.members])
 
 
 def _concat(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Vectors as one. For more than 8, TensorFlow's GPU kernel has the host send a table of pointers, and of sizes."""
+    """Concatenate vectors. For more than 8, TensorFlow's GPU kernel makes the host send tables of pointers."""
     axis = 0
     while len(vectors) > AT_ONCE:
         starts = range(0, len(vectors), AT_ONCE)
         vectors = [tf.concat(vectors[start : start + AT_ONCE], axis) for start in starts]
-        axis = -1 - axis  # the same one, under its other number: TensorFlow would merge concats along one number
+        axis = -1 - axis  # the same axis, under its other number: TensorFlow would merge concats along the same number
     return tf.concat(vectors, axis)
 
 
 def open_bucket(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
-    """The members of a bucket in their shapes: the inverse of `pack` for one bucket."""
+    """Return the tensors of a bucket in their shapes: the inverse of `pack` for one bucket."""
     if len(bucket.members) == 1:
         return [buffer]
     pieces = _split(buffer, [math.prod(shape) for shape in bucket.shapes])
@@ -131,7 +131,7 @@ def open_bucket(buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
 
 
 def _split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
-    """The inverse of `_concat`, for the same reason in groups."""
+    """Invert `_concat`, in groups for the same reason."""
     if len(sizes) <= AT_ONCE:
         return tf.split(vector, sizes)
     each = AT_ONCE ** math.floor(math.log(len(sizes) - 1, AT_ONCE))
@@ -143,12 +143,13 @@ def _split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
 def unpack(
     buffers: Sequence[tf.Tensor], buckets: Sequence[Bucket], whole_numbers_on: str | None = None
 ) -> list[tf.Tensor]:
-    """The inverse of `pack` over all buckets: tensors in their old order.
+    """Return all tensors in their old order: the inverse of `pack` over all buckets.
 
     Args:
-        buffers: one of each bucket.
-        buckets: what is in them.
-        whole_numbers_on: the device for counters and seeds, where it is not the one around: GPUs cannot split those.
+        buffers: one buffer for each bucket.
+        buckets: the contents of the buffers.
+        whole_numbers_on: the device for counters and seeds, if it is not the current device: GPUs cannot split
+            integers.
     """
     tensors: dict[int, tf.Tensor] = {}
     for buffer, bucket in zip(buffers, buckets, strict=True):

@@ -1,9 +1,9 @@
 """Send a large weight in pieces: one piece to each replica, which passes it on to the others.
 
-Sent whole to every replica, it would leave its owner N − 1 times, and the others would wait. In pieces it leaves once,
-one piece to each other replica, which passes it on; its gradient comes back the same way, and is summed in pieces, on
-all devices. So no byte more travels. This is how R. Thakur, R. Rabenseifner and W. Gropp broadcast and reduce long
-messages ("Optimization of collective communication operations in MPICH", 2005).
+If the owner sent the whole weight to every replica, it would send it N − 1 times, and the other devices would wait. In
+pieces the owner sends it once: one piece to each other replica, which passes it on. The gradient comes back the same
+way, and all devices sum pieces of it. The number of bytes stays the same. This is how R. Thakur, R. Rabenseifner and W.
+Gropp broadcast and reduce long messages ("Optimization of collective communication operations in MPICH", 2005).
 """
 
 import math
@@ -15,15 +15,16 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.weights.buckets import Bucket
 
-OUTSIZED = 1.5  # times a device's share
-WORTH_CUTTING = {"CPU": 16 << 20, "GPU": 1 << 17}  # bytes: below, cutting and joining cost more than they spare
+OUTSIZED = 1.5  # multiple of a device's share
+WORTH_CUTTING = {"CPU": 16 << 20, "GPU": 1 << 17}  # bytes: below this, cutting and joining cost more than they save
 
 
 def is_chunked(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str]) -> bool:
-    """Whether a bucket goes out in pieces: its owner would else send more than others, who cannot make up for it.
+    """Return whether a bucket is sent in pieces, because its owner would otherwise send more than the others.
 
-    It is compared with a device's share of all that is left, once larger ones are cut. With two replicas, pieces would
-    spare nothing; and rows are few. Gradients of pieces add up on their way, which new values do not.
+    The bucket is compared with a device's share of the rest, after larger buckets are cut. It is not cut with two
+    replicas, where pieces save nothing, nor if its gradients are rows, which are few, nor if they are new values, which
+    cannot be added on the way.
     """
     if len(devices) <= 2 or bucket.types.rows or bucket.types.is_new_value:
         return False
@@ -46,9 +47,9 @@ class Transfer(NamedTuple):
 
 
 def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[str], device: str) -> list[Transfer]:
-    """Of the transfers in which a bucket reaches every replica, those that begin or end at `device`.
+    """Return the transfers of a bucket that begin or end at `device`, of those by which it reaches every replica.
 
-    Its gradient takes the same ones backward.
+    Its gradient takes the same transfers backward.
     """
     others = receivers(bucket, devices)
     to_each = [(bucket.owner, each) for each in others]
@@ -59,24 +60,24 @@ def transfers_of(bucket: Bucket, buckets: Sequence[Bucket], devices: Sequence[st
 
 
 def receivers(bucket: Bucket, devices: Sequence[str]) -> list[str]:
-    """The devices of all replicas but of one that is beside the owner, which has the bucket anyway."""
+    """Return the devices of all replicas, except one on the owner's device, which has the bucket already."""
     return [device for device in devices if device != bucket.owner]
 
 
 def cut(buffer: tf.Tensor, num_pieces: int) -> list[tf.Tensor]:
-    """A buffer as flat pieces, whose sizes differ by at most one."""
+    """Return a buffer as flat pieces, whose sizes differ by at most one."""
     size = math.prod(buffer.shape)
     sizes = [size // num_pieces + (piece < size % num_pieces) for piece in range(num_pieces)]
     return tf.split(tf.reshape(buffer, [-1]), sizes)
 
 
 def join(pieces: Sequence[tf.Tensor], shape: Sequence[int]) -> tf.Tensor:
-    """The buffer that was cut."""
+    """Return the buffer that was cut."""
     return tf.reshape(tf.concat(list(pieces), axis=0), shape)
 
 
 def chunked_broadcast(pieces: Sequence[tf.Tensor], bucket: Bucket, devices: Sequence[str]) -> list[tf.Tensor]:
-    """The whole buffer on each device, from one piece for each; the gradient of a piece is the sum over devices."""
+    """Return the whole buffer on each device, from one piece for each. A piece's gradient is the sum over devices."""
     stored = bucket.types.stored
     copies = [_copy(piece, device, len(devices), stored) for piece, device in zip(pieces, devices, strict=True)]
     return [_joined([copy[number] for copy in copies], bucket, device) for number, device in enumerate(devices)]

@@ -1,4 +1,4 @@
-"""Large embedding tables are not sent: rows are looked up where the table lives, and only rows travel."""
+"""Look up rows of large embedding tables on their owner's device, and send only these rows."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
 class Tables:
     """The Embedding layers of a template whose tables stay with their owners.
 
-    A table that fits into one bucket is cheaper to send than to ask.
+    Sending a table that fits into one bucket is cheaper than sending rows.
 
     Attributes:
         layers: these layers.
@@ -30,17 +30,17 @@ class Tables:
         self._ids = {id(_table(layer)) for layer in self.layers}
 
     def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
-        """Those of the variables that are not tables."""
+        """Return the variables that are not tables."""
         return [variable for variable in variables if id(variable) not in self._ids]
 
     def trained(self) -> list[tf.Variable]:
-        """The tables to which gradients flow."""
+        """Return the tables to which gradients flow."""
         tables = {id(_table(layer)): _table(layer) for layer in self.layers}
         return [backing_variable(table) for table in tables.values() if table.trainable]
 
     @contextlib.contextmanager
     def looked_up_by_layers(self) -> Iterator[None]:
-        """While a replica is traced, its layers look rows up on the owner's device."""
+        """Make layers look rows up on the owner's device while a replica is traced, in a `with` block."""
         with contextlib.ExitStack() as stack:
             for layer in self.layers:
                 stack.enter_context(replaced(layer, "call", functools.partial(_look_up, layer)))
@@ -48,7 +48,7 @@ class Tables:
 
 
 def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
-    """Return the result of the layer's own `call`, computed on the owner's device, from the rows alone."""
+    """Return the result of the layer's own `call`, computed on the owner's device, from only the rows."""
     table = _table(layer)
     with tf.device(locate(table)):
         ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
@@ -58,7 +58,7 @@ def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
 
 
 def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
-    """Rows in the type that is computed with, in which they and their gradients travel: the owner casts both."""
+    """Return rows in the compute type, in which they and their gradients are sent. The owner casts both."""
     if rows.dtype == dtype:
         return rows
 
@@ -75,9 +75,9 @@ def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
 
 
 def _is_plain_embedding(layer: keras.Layer) -> bool:
-    """Whether the layer looks up rows in the way of Keras, neither overridden nor quantized nor extended by LoRA.
+    """Return whether a layer looks up rows by Keras' own code, without changes, quantization or LoRA.
 
-    One that is never called has no table.
+    A layer that is never called has no table.
     """
     if not isinstance(layer, keras.layers.Embedding) or type(layer).call is not keras.layers.Embedding.call:
         return False

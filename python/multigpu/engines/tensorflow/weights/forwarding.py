@@ -1,8 +1,8 @@
-"""Redirect users of a variable that moves to its new memory; those that cannot be redirected raise an error.
+"""Redirect users of a variable that moves to its new memory. If this is impossible, they raise an error.
 
-A function that was traced has captured the handles of the variables that it reads: Python objects, in lists of Python.
-There they are exchanged, and the function reads, assigns and differentiates the variables where they are now. A
-pipeline of `tf.data` keeps its handles in C++: it finds no numbers, in a shape that suits nothing.
+A traced function has captured the handles of the variables that it reads. These are Python objects in Python lists.
+They are exchanged there, and the function then reads, assigns and differentiates the variables in their new places. A
+`tf.data` pipeline keeps its handles in C++: it finds an unusable value, in a shape that fits no layer.
 """
 
 import gc
@@ -14,18 +14,18 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.private_api.datasets import captured_by
 from multigpu.private_api.warn_caller import warn
 
-ODD = 1009  # numbers: a prime, which is the size of no layer
+ODD = 1009  # elements: a prime, which is not the size of any layer
 
 
 def spoil(handle: tf.Tensor, dtype: tf.DType) -> None:
-    """Frees the memory that a variable had. What it leaves there cannot be taken for the value."""
+    """Free the old memory of a variable, and leave a value that cannot be mistaken for the variable's."""
     nothing = tf.cast([math.nan] * ODD, dtype) if dtype.is_floating or dtype.is_complex else tf.zeros([ODD], dtype)
     with tf.device(handle.device):
         tf.raw_ops.AssignVariableOp(resource=handle, value=nothing)
 
 
 def forward(moved: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
-    """Gives everybody who holds a variable's old handle the new one.
+    """Give all users of a variable's old handle the new one.
 
     Args:
         moved: variables, with the handles that they had before.

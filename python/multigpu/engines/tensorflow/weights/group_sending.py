@@ -1,4 +1,4 @@
-"""Weights and state on their way to groups: those of a part go to the devices on which it runs, once to each."""
+"""Send weights and state to groups: those of a part to the devices on which it runs, once to each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from multigpu.plan.plan import Plan
 
 
 class Copy(NamedTuple):
-    """A bucket on a device, for all slices that go through it."""
+    """A bucket on a device, for all slices that the device processes."""
 
     bucket: Bucket
     device: str
 
 
 class GroupSending:
-    """How the variables of a template reach the groups of a plan."""
+    """Sends the variables of a template to the groups of a plan."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class GroupSending:
         plan: Plan,
         homes: Sequence[int],
     ) -> None:
-        """Takes what is sent.
+        """Prepare the buckets.
 
         Args:
-            weights: to which gradients flow back.
+            weights: the variables to which gradients flow back.
             state: the other variables.
-            plan: with the groups.
-            homes: the part that reads a variable first, of weights and then of state.
+            plan: the plan, with groups.
+            homes: the part that reads each variable first, for weights and then for state.
         """
         self._weights, self._state = weights, state
         self._plan = plan
@@ -45,12 +45,12 @@ class GroupSending:
     def weights(
         self, types: Mapping[int, Types], structure: GradientStructure, workers: OneWorker
     ) -> tuple[list[Copy], list[tf.Tensor]]:
-        """Buckets on devices, and the buffers there. Differentiating these reduces what comes back.
+        """Return buckets on devices, with their buffers. Differentiating these reduces the gradients.
 
         Args:
-            types: in which weights travel, by their ids.
-            structure: as for `send`.
-            workers: over which gradients are reduced.
+            types: the types in which weights are sent, by their ids.
+            structure: as in `send`.
+            workers: the workers over which gradients are reduced.
         """
         copies: list[Copy] = []
         buffers: list[tf.Tensor] = []
@@ -64,7 +64,7 @@ class GroupSending:
         return copies, buffers
 
     def state(self) -> list[list[tf.Tensor]]:
-        """The values of the state for each replica, on the devices of its group."""
+        """Return the values of the state for each replica, on the devices of its group."""
         values: dict[tuple[int, str], tf.Tensor] = {}
         homes = self._homes[len(self._weights) :]
         for _, numbers, devices in self._parts(homes):
@@ -78,12 +78,12 @@ class GroupSending:
         return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.replicas]
 
     def _parts(self, homes: Sequence[int]) -> Iterator[tuple[int, list[int], list[str]]]:
-        """The number of each part, those of its variables, and the devices on which it runs."""
+        """Return the number of each part, its variables' numbers, and the devices on which it runs."""
         for part in range(len(self._plan.replicas[0])):
             numbers = [number for number, home in enumerate(homes) if home == part]
             yield part, numbers, list(dict.fromkeys(group[part] for group in self._plan.replicas))
 
 
 def _numbered(buckets: Sequence[Bucket], numbers: Sequence[int]) -> list[Bucket]:
-    """Buckets of some weights, with the numbers that these have among all."""
+    """Return the buckets of some weights, with the numbers that these have among all."""
     return [bucket._replace(members=tuple(numbers[member] for member in bucket.members)) for bucket in buckets]

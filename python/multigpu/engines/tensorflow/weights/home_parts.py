@@ -1,4 +1,4 @@
-"""The parts of a template by what is known before it runs: their devices, and the weights that each of them keeps."""
+"""Find the parts of a template before it runs: their devices, and the weights that each of them stores."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from multigpu.private_api.layers import sublayers
 
 
 class Placement(NamedTuple):
-    """A layer or operation was called in a scope of `on_device()`.
+    """A record that a layer or operation was called in a scope of `on_device()`.
 
     Attributes:
-        number: which of all such calls in this process that was.
+        number: the number of this call among all such calls in this process.
         device: name of the device.
     """
 
@@ -22,18 +22,18 @@ class Placement(NamedTuple):
 
 
 def part_devices(model: keras.Layer) -> tuple[str, ...]:
-    """The devices that a model names for its parts, in the order in which it named them first."""
+    """Return the devices that a model names for its parts, in the order in which it named them first."""
     placements = [*(placement for _, placement in placed_calls(model)), *(_kept_by(layer) for layer in _layers(model))]
     return tuple(dict.fromkeys(placement.device for placement in sorted(p for p in placements if p)))
 
 
 def placed_calls(model: keras.Layer) -> list[tuple[str, Placement]]:
-    """Calls inside of a model that are placed: the names of the layers and operations, and where."""
+    """Return the placed calls inside of a model: the names of the layers and operations, and their devices."""
     return [(each.name, call.placement) for each in _operations(model) for call in run_instead(each)]
 
 
 def home_devices(model: keras.Layer) -> dict[int, str]:
-    """The device that a model names for each weight, by the weight's id: of the layer that was placed first."""
+    """Return the device that a model names for each weight, by the weight's id: of the layer's first placement."""
     homes: dict[int, str] = {}
     placed = [(placement, layer) for layer in _layers(model) if (placement := _kept_by(layer))]
     for placement, layer in sorted(placed, key=lambda pair: pair[0]):
@@ -43,7 +43,7 @@ def home_devices(model: keras.Layer) -> dict[int, str]:
 
 
 def home_parts(model: keras.Layer, variables: Sequence[keras.Variable], parts: Sequence[str]) -> list[int]:
-    """The number of the part that keeps each variable. One of no part is taken for the last part's, as a head is."""
+    """Return the part that stores each variable. A variable of no part, as of a head, belongs to the last one."""
     homes = home_devices(model)
     last = len(parts) - 1
     return [parts.index(homes[id(v)]) if homes.get(id(v)) in parts else last for v in variables]
@@ -63,13 +63,13 @@ def _kept_by(layer: keras.Layer) -> Placement | None:
 
 
 def check_unplaced(model: keras.Layer) -> None:
-    """Refuses, with a ValueError, a model in which calls are placed on devices."""
+    """Raise a ValueError for a model in which calls are placed on devices."""
     for name, _ in placed_calls(model):
         raise parts_in_parts(name)
 
 
 def parts_in_parts(name: str) -> ValueError:
-    """The error for a device inside of what is itself spread, or placed, as a whole."""
+    """Return the error for a device inside of a model that is itself spread, or placed, as a whole."""
     return ValueError(
         "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
         f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "

@@ -1,4 +1,4 @@
-"""Which weights a trace takes rows of, and by which ids: as its ops say, before there is a gradient."""
+"""Find the weights from which a trace takes rows, and the ids of these, from its ops, before there is a gradient."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,22 +7,22 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from multigpu.engines.tensorflow.weights.rows import Rows, one_way
 
-PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows where that of their result is
+PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows if the gradient of their result is
 SAME_IDS = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "EnsureShape")  # as their input
-BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # whose first input decides
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # ops whose first input decides
 KEEPING_STATE = ("Random", "Multinomial", "TruncatedNormal", "ParameterizedTruncatedNormal")  # ops that draw
-SHIFTS = ("AddV2", "Sub")  # Keras counts from the end what is below 0: by such an op, of which it then selects
+SHIFTS = ("AddV2", "Sub")  # Keras counts negative ids from the end: with such an op, from which it then selects
 
-_Ids = Rows | None  # None of what depends on no row
+_Ids = Rows | None  # None for a tensor that depends on no row
 
 
 def ways_of_lookup(function: ConcreteFunction, known: Collection[int], weights: Sequence[int]) -> dict[int, Rows]:
-    """For the inputs whose gradient may be rows, how they are looked up, in the function or in one that it calls.
+    """Return how inputs whose gradient may be rows are looked up, in a function or the functions that it calls.
 
     Args:
-        function: whose inputs are looked at.
-        known: numbers of its inputs that depend on no row of the batch.
-        weights: numbers of the inputs that are asked for.
+        function: the function.
+        known: the numbers of its inputs that do not depend on rows of the batch.
+        weights: the numbers of the inputs to look for.
     """
     library = {each.signature.name: each for each in function.graph.as_graph_def().library.function}
     num_inputs = len(function.function_def.signature.input_arg)
@@ -33,7 +33,7 @@ def ways_of_lookup(function: ConcreteFunction, known: Collection[int], weights: 
 
 
 class _Body:
-    """The body of a function, and what it does with its inputs."""
+    """The body of a function, and how it uses its inputs."""
 
     def __init__(self, definition: Any, of_inputs: Sequence[_Ids], library: Mapping[str, Any]) -> None:
         self.inputs = [argument.name for argument in definition.signature.input_arg]
@@ -48,7 +48,7 @@ class _Body:
                 self._readers.setdefault(source.partition(":")[0], []).append((node, position))
 
     def lookups(self, name: str) -> Iterator[Rows]:
-        """How rows are taken of a tensor, of a copy of it, or of what it is in a function that it is given to."""
+        """Return how rows are taken from a tensor, from its copies, and from it as an argument of functions."""
         for node, position in self._readers.get(name, []):
             if position == 0 and _takes_rows(node):
                 yield Rows.BY_ID if _sums_rows(node) else self._ids_of(node.input[1]) or Rows.BY_PLACE
@@ -60,11 +60,11 @@ class _Body:
                     yield from inner.lookups(inner.inputs[place])
 
     def output(self, number: int) -> _Ids:
-        """How an output depends on rows."""
+        """Return how an output depends on rows."""
         return self._ids_of(self._outputs[number])
 
     def _ids_of(self, source: str) -> _Ids:
-        """How a tensor depends on rows. Walks back without recursion: ids may come from a deep network."""
+        """Return how a tensor depends on rows. It does not recurse, because ids may come from a deep network."""
         pending = [source]
         while pending:
             last = pending[-1]
@@ -80,13 +80,13 @@ class _Body:
         return source in self._ids or source.partition(":")[0] in self.inputs
 
     def _asked(self, node: Any) -> list[str]:
-        """The inputs of an op on which the values of its results depend."""
+        """Return the inputs of an op on which the values of its results depend."""
         if node.op == "StridedSlice" and self._is_length_of_row(node):
             return []
         return [source for source in node.input if not source.startswith("^")]
 
     def _is_length_of_row(self, node: Any) -> bool:
-        """Return whether this is an element of a shape, other than the first, which is the number of rows."""
+        """Return whether a tensor is an element of a shape, other than the first, the number of rows."""
         shape, begin = (self._nodes.get(source.partition(":")[0]) for source in node.input[:2])
         if shape is None or shape.op != "Shape" or begin is None or begin.op != "Const":
             return False
@@ -94,10 +94,10 @@ class _Body:
         return (first.int_val[0] if first.int_val else int.from_bytes(first.tensor_content[:4], "little")) != 0
 
     def _found(self, node: Any, source: str) -> _Ids:
-        """How a result of an op depends on rows, whose inputs are known."""
+        """Return how a result of an op depends on rows, given this for its inputs."""
         given = [self._ids.get(x, self._ids.get(x.partition(":")[0])) for x in self._asked(node)]
         if node.op.startswith(KEEPING_STATE):
-            return Rows.APART  # drawn by each replica for itself
+            return Rows.APART  # each replica draws its own
         if all(each is None for each in given):
             return None
         if node.op.startswith("Unique"):
@@ -108,7 +108,7 @@ class _Body:
             node.op == "SelectV2" and {*given[1:]} == {Rows.BY_ID}
         ):
             return Rows.BY_ID
-        if _takes_rows(node) and given[1] is not None:  # such as the ids again, of the different ones
+        if _takes_rows(node) and given[1] is not None:  # such as the ids again, from the unique ones
             return given[1]
         if node.op.endswith("PartitionedCall"):
             inner = next(self._functions_of(node))
@@ -116,7 +116,7 @@ class _Body:
         return Rows.APART if set(given) <= {None, Rows.APART} else Rows.UNCLEAR
 
     def _functions_of(self, node: Any) -> Iterator["_Body"]:
-        """The functions that an op calls."""
+        """Return the functions that an op calls."""
         for value in node.attr.values():
             for name in (each.name for each in (value.func, *value.list.func) if each.name in self._library):
                 if (node.name, name) not in self._called:
@@ -133,5 +133,5 @@ def _takes_rows(node: Any) -> bool:
 
 
 def _sums_rows(node: Any) -> bool:
-    """Return whether the op adds rows up, in such a way that its gradient has each of them once."""
+    """Return whether the op adds rows, so that its gradient contains each of them once."""
     return node.op.startswith("SparseSegment") and node.attr["sparse_gradient"].b

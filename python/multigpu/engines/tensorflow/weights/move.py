@@ -1,4 +1,4 @@
-"""Moving weights, with the slots of their optimizers."""
+"""Move weights, with the slots of their optimizers."""
 
 import gc
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from multigpu.engines.tensorflow.weights.place_locate import place
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
-    """Places variables, and takes the slots of their optimizers along.
+    """Place variables, and move the slots of their optimizers with them.
 
-    Models train on with the functions that they have: what is frozen takes effect with `compile()` alone. One that XLA
-    compiles is traced anew, since it is a program of one device.
+    Models continue to train with their traced functions, so that freezing takes effect only with `compile()`. Functions
+    that XLA compiles are traced again, because they are programs for one device.
     """
     moved = place(destinations)
     for model in models_with(moved) if moved else ():
@@ -24,7 +24,7 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
 
 
 def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
-    """All living models with any of these variables, also those that only share a layer."""
+    """Return all living models with any of these variables, also those that only share a layer."""
     wanted = set(map(id, variables))
     classes = _with_subclasses(keras.Model)
     models = [thing for thing in gc.get_objects() if type(thing) in classes]

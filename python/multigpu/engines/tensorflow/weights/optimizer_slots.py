@@ -1,4 +1,4 @@
-"""The optimizer's slots, beside the weights that they belong to."""
+"""Place the optimizer's slots on the devices of their weights."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +11,10 @@ from multigpu.engines.tensorflow.weights.place_locate import locate, place, stor
 
 
 def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
-    """Builds an optimizer that is not built yet, with its slots beside the weights.
+    """Build an optimizer that is not built yet, with its slots on the devices of the weights.
 
-    Keras would do so inside the trace of the first step, where TensorFlow puts all slots on one device. While one is
-    being traced, it is done outside of it.
+    Keras would do this inside the trace of the first step, where TensorFlow puts all slots on one device. So during a
+    trace, this runs outside of it.
     """
     if optimizer.built or not weights:
         return
@@ -25,20 +25,20 @@ def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -
 
 
 def outside_of_functions(work: Callable[..., Any], *arguments: Any) -> None:
-    """Does something in a thread of its own, in which no function is being traced that forbids to make variables."""
-    with ThreadPoolExecutor(1) as outside:  # where Keras' settings are those at its start
+    """Run a function in a separate thread, in which no trace forbids to make variables."""
+    with ThreadPoolExecutor(1) as outside:  # there, Keras has its initial settings
         outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         outside.submit(work, *arguments).result()
 
 
 def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
-    with keras.name_scope(optimizer.name, caller=optimizer):  # as in its first step
+    with keras.name_scope(optimizer.name, caller=optimizer):  # as in Keras' first step
         optimizer.build(weights)
     place_slots(optimizer, weights)
 
 
 def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
-    """Places what an optimizer keeps for each weight beside that weight, and all else, its counters, on the CPU."""
+    """Place the optimizer's variables of each weight on the weight's device, and all others on the CPU."""
     homes = {id(slot): locate(weight) for slot, weight in slots_of(optimizer, weights)}
     place((variable, homes.get(id(variable), "CPU:0")) for variable in optimizer.variables)
 
@@ -46,10 +46,10 @@ def place_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -
 def slots_of(
     optimizer: keras.Optimizer, weights: Sequence[keras.Variable]
 ) -> list[tuple[keras.Variable, keras.Variable]]:
-    """The optimizer's variables that belong to one weight each, with their weights: Keras names slots after them.
+    """Return the optimizer's variables that belong to one weight each, with their weights, found by their names.
 
-    Whole numbers are none: GPUs do not keep those. Adafactor's rows and columns have the weight's short name alone, and
-    come right before a slot of that weight.
+    Integers are left out, because GPUs do not store them. Adafactor's rows and columns have only the weight's short
+    name, and come right before a slot of that weight.
     """
     named = sorted(
         ((weight.path.replace("/", "_") + "_", weight) for weight in weights), key=lambda pair: -len(pair[0])

@@ -1,4 +1,4 @@
-"""The plan as a table: what each device holds, and what reaches and leaves it in a training step."""
+"""Show a plan as a table: what each device stores, receives and sends in a training step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from multigpu.private_api.layers import sublayers
 
 
 class Traffic(NamedTuple):
-    """Bytes that reach and leave a device in a step, and in how many tensors."""
+    """The bytes that a device receives and sends in a step, and the number of tensors."""
 
     received: int
     sent: int
@@ -34,13 +34,13 @@ class Route(NamedTuple):
 def overview(
     template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None = None
 ) -> Overview:
-    """The table for a template under a plan. Rows of large embedding tables depend on the batch and do not count.
+    """Return the table for a template under a plan. It leaves out rows of large embedding tables.
 
     Args:
         template: the template.
-        plan: where its weights are and its replicas run.
+        plan: the plan.
         batch_size: rows of a batch.
-        types: in which weights travel, by their ids; where unknown, as they are stored.
+        types: the types in which weights are sent, by their ids. Unknown ones are sent as they are stored.
     """
     owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
     routes = routes_of(template, plan, lambda weights: buckets_of(weights, types))
@@ -65,12 +65,12 @@ def _row(device: str, template: keras.Model, plan: Plan, batch_size: int | None,
 def routes_of(
     template: keras.Model, plan: Plan, pack: Callable[[Sequence[keras.Variable]], list[Bucket]]
 ) -> list[Route]:
-    """The buckets of all weights that are sent, and to which devices: of a part, to those on which it runs.
+    """Return the buckets of all weights that are sent, and the devices to which they are sent.
 
     Args:
         template: the template.
-        plan: where its replicas run.
-        pack: makes the buckets of weights.
+        plan: the plan.
+        pack: a function that makes the buckets of weights.
     """
     if not plan.groups:
         return [Route(pack(Tables(sublayers(template)).without(template.trainable_variables)), plan.devices)]
@@ -94,7 +94,7 @@ def traffic(device: str, routes: Sequence[Route]) -> Traffic:
     comes = [(move.share, bucket) for move, bucket in moves if move.receiver == device]
     leaves = [(move.share, bucket) for move, bucket in moves if move.sender == device]
     return Traffic(
-        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients go the way of the weights, backward
+        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients take the way of the weights, backward
         sent=_sent_bytes(leaves) + _reduced_bytes(comes),
         transfers=2 * (len(comes) + len(leaves)),
     )

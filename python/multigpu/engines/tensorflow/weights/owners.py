@@ -1,4 +1,4 @@
-"""Every weight has one owner: the device where it is stored and updated, and where its optimizer slots are."""
+"""Choose one owner for each weight: the device that stores and updates it, with its optimizer slots."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,18 +14,18 @@ BLOCKS_OF_OWNER = 4  # so many that owners are balanced, and take turns in the o
 
 
 def place_weights(model: keras.Model, plan: Plan) -> None:
-    """Moves each variable of a model, in place, to the owner that the plan means it to have."""
+    """Move each variable of a model, in place, to its owner in the plan."""
     owners = owners_of(model, plan)
     move([(variable, owners[id(variable)]) for variable in model.variables])
 
 
 def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
-    """The device that is to own each variable of a model, by the variable's id.
+    """Return the owner of each variable of a model, by the variable's id.
 
-    With `cpu_relocation` that is the CPU for all. Otherwise weights are spread over the devices, balanced by bytes, and
-    then floating-point state, such as moving means; counters and seeds, which are tiny and read by the CPU, stay there.
-    Small weights that are used one after the other have one owner, and travel together. Those of a part are spread over
-    the devices on which it runs.
+    With `cpu_relocation`, the CPU owns all variables. Otherwise weights are spread over the devices, balanced by bytes,
+    and then floating-point state, such as moving means. Counters and seeds, which are tiny and read by the CPU, stay
+    there. Small weights that are used one after the other have one owner, and are sent together. The weights of a part
+    are spread over the devices on which the part runs.
     """
     owners = dict.fromkeys(map(id, model.variables), "CPU:0")
     if not plan.cpu_relocation:
@@ -43,7 +43,7 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
 def _by_devices(
     model: keras.Model, variables: Sequence[keras.Variable], plan: Plan
 ) -> Iterator[tuple[tuple[str, ...], list[keras.Variable]]]:
-    """The variables of each part with the devices on which it runs; and those of no part, with all devices."""
+    """Return the variables of each part with the part's devices, and the variables of no part with all devices."""
     homes = home_devices(model) if plan.groups else {}
     for number, part in enumerate(plan.parts):
         devices = tuple(dict.fromkeys(group[number] for group in plan.groups))
@@ -67,14 +67,14 @@ def _blocks(variables: Sequence[keras.Variable], num_owners: int) -> list[list[k
 
 
 def balance(sizes: Sequence[int], loads: dict[str, int], devices: Sequence[str]) -> list[str]:
-    """An owner for each size, so that the devices have about the same in total: the largest first, to the emptiest.
+    """Return an owner for each size that balances the devices: the largest first, to the device with the least.
 
     This is R. L. Graham's rule ("Bounds on multiprocessing timing anomalies", 1969): at most 4/3 of the best possible.
 
     Args:
-        sizes: in bytes.
-        loads: bytes that each device has already; what it gets is added.
-        devices: among which to choose.
+        sizes: the sizes in bytes.
+        loads: the bytes that each device has already. New bytes are added to them.
+        devices: the devices to choose from.
     """
     owners = [""] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):

@@ -1,4 +1,4 @@
-"""place and locate: where a weight is put, and where it is found."""
+"""place and locate: put a weight on a device, and find its device."""
 
 import math
 from collections.abc import Iterable
@@ -12,36 +12,36 @@ from multigpu.engines.tensorflow.weights.forwarding import forward, spoil
 
 
 def num_bytes(variable: keras.Variable) -> int:
-    """Bytes that a variable takes in memory."""
+    """Return the bytes that a variable takes in memory."""
     return math.prod(variable.shape) * max(stored_dtype(variable).size or 0, 1)
 
 
 def locate(variable: keras.Variable) -> str:
-    """Name of the device that owns a variable, such as `"GPU:0"`."""
+    """Return the name of the device that owns a variable, such as `"GPU:0"`."""
     return short_name(backing_variable(variable).device or "CPU:0")
 
 
 def read(variable: keras.Variable) -> tf.Tensor:
-    """The stored value of a variable, read by its owner, whatever scope Keras is in (autocast, stateless)."""
+    """Return the stored value of a variable, read by its owner, whatever Keras' scope is (autocast, stateless)."""
     with tf.device(locate(variable)):
         return tf.convert_to_tensor(backing_variable(variable))
 
 
 def stored_dtype(variable: keras.Variable) -> tf.DType:
-    """The type in which a variable is stored. `variable.dtype` is another one under autocast."""
+    """Return the type in which a variable is stored. Under autocast, `variable.dtype` differs."""
     return backing_variable(variable).dtype
 
 
 def memory(variable: keras.Variable | tf.Variable) -> int:
-    """A number for the memory in which a variable is stored now, which changes when it is moved."""
+    """Return a number for the memory in which a variable is stored now. It changes when the variable moves."""
     return id((backing_variable(variable) if isinstance(variable, keras.Variable) else variable).handle)
 
 
 def place(destinations: Iterable[tuple[keras.Variable, str]]) -> list[keras.Variable]:
-    """Moves variables to devices, in place and with their values. Returns those that had to move.
+    """Move variables to devices, in place and with their values. Return those that had to move.
 
-    The objects of Keras and of TensorFlow stay the same ones, so that optimizers still know them. Functions that were
-    traced earlier go on with the new memory.
+    The objects of Keras and of TensorFlow stay the same, so optimizers still know them. Functions that were traced
+    earlier use the new memory.
     """
     wanted = {id(backing_variable(variable)): (variable, device) for variable, device in destinations}
     away = [(variable, device) for variable, device in wanted.values() if locate(variable) != device]

@@ -1,7 +1,7 @@
-"""Gradients that are rows of a weight: which of them one device would have apart, and which it would have summed.
+"""Sum rows of a weight's gradient that one device would have summed, and keep apart those that it would keep apart.
 
-An optimizer that squares or clips rows makes a difference of it. Replicas look rows up by the ids of their slices, and
-one device by those of the batch: by `tf.unique` of them, each once, and by ids that depend on no row, once as well.
+This matters for optimizers that square or clip rows. Replicas look up rows by the ids of their slices, and one device
+by the ids of the batch. With `tf.unique` of these ids, or with ids that depend on no row, one device has each row once.
 """
 
 import enum
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Rows(enum.Enum):
-    """How ids by which rows of a weight are looked up depend on the rows of the batch, and so how gradients add up."""
+    """How ids by which rows of a weight are looked up depend on the batch, and so how gradients are added."""
 
     APART = "ids of the batch's rows"  # one after the other: all rows stay apart
     BY_ID = "ids that `tf.unique` gives"  # rows of one id are summed
@@ -20,15 +20,15 @@ class Rows(enum.Enum):
 
 
 def one_way(ways: Collection[Rows]) -> Rows:
-    """The way in which a weight is looked up that is looked up in some ways."""
+    """Return the single way to add gradients for a weight that is looked up in several ways."""
     return next(iter(ways)) if len(ways) == 1 else Rows.UNCLEAR
 
 
 def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
-    """The rows that one device would have, from those of slices of its batch, in their order.
+    """Return the rows that one device would have, from the rows of slices of its batch, in their order.
 
     Raises:
-        ValueError: it is not known which rows one device would have summed.
+        ValueError: it is unknown which rows one device would have summed.
     """
     if len(parts) == 1:
         return parts[0]
@@ -51,7 +51,7 @@ def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
 
 
 def _by_place(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """Rows in the same places are of the same id; a slice of narrower rows has fewer, such as positions in them."""
+    """Sum rows in the same places, which have the same id. A slice of narrower rows has fewer, such as positions."""
     longest = tf.reduce_max(tf.stack([tf.shape(part.indices)[0] for part in parts]))
     filled = [tf.nest.map_structure(lambda x: _filled(x, longest), (part.values, part.indices)) for part in parts]
     values, ids = zip(*filled, strict=True)

@@ -24,16 +24,16 @@ def send(
     workers: OneWorker,
     label: str = "",
 ) -> list[list[tf.Tensor]]:
-    """Values of variables for each replica; differentiating them reduces what comes back.
+    """Return the values of variables for each replica. Differentiating them reduces the gradients.
 
     Args:
-        variables: what is sent.
-        buckets: how it travels.
-        devices: where the replicas are.
-        structure: filled by the replicas' backward pass, which comes before. A variable that is not connected gets no
+        variables: the variables to send.
+        buckets: the buckets in which they are sent.
+        devices: the devices of the replicas.
+        structure: filled by the replicas' backward pass, which runs before. A variable that is not connected gets no
             gradient, as on one device.
-        workers: over which gradients are reduced.
-        label: tells what is sent from what else is sent in the same call.
+        workers: the workers over which gradients are reduced.
+        label: a name that no other sending in the same call has.
 
     Returns:
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
@@ -48,7 +48,7 @@ def send(
 
 
 def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
-    """A buffer on its replica's device, in the type that was stored; its gradient leaves in the type of the bucket."""
+    """Return a buffer on its replica's device, in its stored type. Its gradient is sent in the bucket's type."""
     stored, sent, reduced, *_ = bucket.types
     if sent == reduced == stored:
         return buffer
@@ -61,7 +61,7 @@ def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
 
 
 def send_once(variables: Sequence[keras.Variable], buckets: Sequence[Bucket]) -> list[tf.Tensor]:
-    """Values of variables for all replicas alike, without a gradient: the state."""
+    """Return the values of variables for all replicas alike, without a gradient: the state."""
     buffers = []
     for bucket in buckets:
         with tf.device(bucket.owner):
@@ -84,7 +84,7 @@ class _Fan(NamedTuple):
     workers: OneWorker
 
     def out(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-        """The bucket, as each replica gets it."""
+        """Return the bucket as each replica receives it."""
         sent = self._leave(variables)
         if not self.in_pieces:
             return sent
@@ -93,10 +93,10 @@ class _Fan(NamedTuple):
         return [whole[device] if device in whole else sent[-1] for device in self.devices]
 
     def _leave(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-        """A copy of the bucket for every replica; or a piece for each other one, and a copy for the owner's own."""
+        """Return a copy of the bucket for every replica, or a piece for each other one, and a copy for the owner's."""
         number_of = {memory(variables[number]): number for number in self.bucket.members}
 
-        # The variables are read inside, not passed: only so can TensorFlow take rows of a table for a gradient.
+        # The variables are read inside, not passed: otherwise TensorFlow could not use rows of a table as a gradient.
         @custom_gradient
         def leave() -> tuple[list[tf.Tensor], Callable[..., Any]]:
             sent = {number: tf.cast(read(variables[number]), self.bucket.types.sent) for number in self.bucket.members}
@@ -112,13 +112,13 @@ class _Fan(NamedTuple):
             others = len(receivers(self.bucket, self.devices))
             return [*cut(buffer, others), *[buffer] * (len(self.devices) - others)], reduce
 
-        with tf.device(self.bucket.owner):  # custom_gradient puts an op of its own around the results
+        with tf.device(self.bucket.owner):  # custom_gradient puts its own op around the results
             return list(leave())
 
     def _total(
         self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]
     ) -> dict[int, tf.Tensor | tf.IndexedSlices | None]:
-        """The gradient of each member: summed over the replicas, and then over the workers."""
+        """Return the gradient of each member: summed over the replicas, and then over the workers."""
         connected = self.structure.connected(self.bucket.members)
         if not connected:
             return dict.fromkeys(self.bucket.members)
@@ -136,6 +136,6 @@ class _Fan(NamedTuple):
         return {number: gradient if number in connected else None for number, gradient in total}
 
     def _whole(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The sum that comes in pieces, and the gradient of the owner's own replica, if it has one."""
+        """Return the sum that arrives in pieces, and the gradient of the owner's own replica, if it has one."""
         others = len(receivers(self.bucket, self.devices))
         return [join(gradients[:others], self.bucket.shape), *gradients[others:]]
