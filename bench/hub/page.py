@@ -51,12 +51,17 @@ def page(rows: Sequence[Row], versions: str) -> str:
             f"With {versions}. Of {len(found)} models: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}.",
             "\n## Backbones\n",
             markdown_table(["model", "plain", "LoRA", "int8"], of_backbones),
-            *(["\n## Tasks, and keras.applications\n", markdown_table(["model", "verdict"], of_tasks)] if tasks else []),
+            *_section("Tasks, and keras.applications", ["model", "verdict"], of_tasks),
             "\n## Why\n",
             markdown_table(["model", "verdict", "why"], map(_reason, filter(_needs_one, rows))),
             "",
         ]
     )
+
+
+def _section(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return a heading and its table, or nothing if the table has no rows."""
+    return [f"\n## {title}\n", markdown_table(head, lines)] if lines else []
 
 
 def _needs_one(row: Row) -> bool:
