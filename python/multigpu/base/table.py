@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 Row = TypeVar("Row")
+PAGE_WIDTH = 112  # letters of a line for which a page of the documentation has room
 
 
 class Table(tuple[Row, ...], Generic[Row]):
@@ -37,7 +38,7 @@ class Table(tuple[Row, ...], Generic[Row]):
         return text_table([self.head, *map(self.cells, self)], width)
 
     def __str__(self) -> str:
-        return self.text()
+        return self.text(PAGE_WIDTH)
 
     def __repr__(self) -> str:
         return str(self)

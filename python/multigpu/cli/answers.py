@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from multigpu.base.table import PAGE_WIDTH
 from multigpu.cli.option_names import as_options
 
 DONE, NO, REFUSED = 0, 1, 2  # exit codes for the shell
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 LONGEST = 1000  # maximum length of an error
-PAGE_WIDTH = 112  # letters of a line that the pages of the documentation have room for
 FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which need no explanation
 STATUSES = "status: 0 success; 1 if the answer to {question} is no; 2 an error, with the reason on stderr"
 JSON_HELP = "print one JSON object, in bytes and seconds, instead of a table"
