@@ -55,6 +55,21 @@ refuse_na <- function(...) {
   }
 }
 
+# Those that the Python method of this name has, and R does not name, with whole numbers as integers.
+more_arguments <- function(object, method, ...) {
+  more <- list(...)
+  named <- names(more) %||% rep("", length(more))
+  unknown <- with_clean_errors(core()$unknown(object, method, as.list(named)))
+  unknown <- c(if (!all(nzchar(named))) "one without a name", unknown)
+  if (length(unknown) > 0) {
+    refuse(
+      "Expected arguments of `", method, "()`, by their names. Received: ", toString(unknown), ". Use those that its ",
+      "help page lists."
+    )
+  }
+  lapply(more, as_integer)
+}
+
 refuse_argument <- function(name, value, what, use) {
   refuse("Expected `", name, "` to be ", what, ". Received: ", name, " = ", shown(value), ". Use `", use, "`.")
 }

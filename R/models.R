@@ -28,8 +28,9 @@ keras_model_sequential <- function(input_shape = NULL, name = NULL, ..., layers 
 
 # The input as the first layer, if there are arguments for it.
 as_input <- function(shape, ...) {
-  arguments <- c(list(shape = as_shape(shape)), lapply(list(...), as_integer))
-  names(arguments) <- sub("^input_", "", names(arguments))
+  more <- list(...)
+  names(more) <- sub("^input_", "", names(more))
+  arguments <- c(list(shape = as_shape(shape)), do.call(more_arguments, c(list(keras, "Input"), more)))
   arguments[["batch_shape"]] <- as_shape(arguments[["batch_shape"]])
   if (length(arguments) > 1 || !is.null(shape)) list(do.call(keras$Input, arguments))
 }
@@ -126,7 +127,10 @@ pop_layer <- function(object) {
 
 summarize_model <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
-  with_clean_errors(alive(object)$summary(line_length = as_integer(line_length), print_fn = print_line, ...))
+  with_clean_errors(call_python(
+    object$summary, more_arguments(object, "summary", ...),
+    line_length = as_integer(line_length), print_fn = print_line
+  ))
   invisible(object)
 }
 

@@ -48,7 +48,7 @@ compile_model <- function(object,
   refuse_keras2(sample_weight_mode = sample_weight_mode, target_tensors = target_tensors)
   outputs <- output_names(alive(object))
   with_clean_errors(call_python(
-    object$compile, list(...),
+    object$compile, more_arguments(object, "compile", ...),
     optimizer = optimizer,
     loss = as_loss(loss),
     metrics = as_metrics(metrics, outputs),

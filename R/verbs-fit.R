@@ -96,7 +96,7 @@ fit_model <- function(object,
     as_counts(epochs = epochs, initial_epoch = initial_epoch, least = 0)
   )
   history <- with_clean_errors(call_python(
-    core()$fit, c(counts, list(...)),
+    core()$fit, c(counts, more_arguments(object, "fit", ...)),
     model = object,
     x = as_source(x, object),
     y = as_targets(y),
@@ -134,7 +134,7 @@ evaluate_model <- function(object,
                            callbacks = NULL,
                            ...) {
   numbers <- with_clean_errors(call_python(
-    core()$evaluate, c(as_counts(batch_size = batch_size, steps = steps), list(...)),
+    core()$evaluate, c(as_counts(batch_size = batch_size, steps = steps), more_arguments(object, "evaluate", ...)),
     model = object,
     x = as_source(x, object),
     y = as_targets(y),
@@ -165,7 +165,7 @@ predict_model <- function(object,
                           callbacks = NULL,
                           ...) {
   with_clean_errors(call_python(
-    core()$predict, c(as_counts(batch_size = batch_size, steps = steps), list(...)),
+    core()$predict, c(as_counts(batch_size = batch_size, steps = steps), more_arguments(object, "predict", ...)),
     model = object,
     x = as_source(x, object),
     verbose = as_choice(verbose, "verbose", verbosities),
@@ -192,9 +192,7 @@ as_generator <- function(next_batch) {
 }
 
 # A Python function, with more arguments than this package names.
-call_python <- function(f, more, ...) {
-  do.call(f, c(list(...), lapply(more, as_integer)))
-}
+call_python <- function(f, more, ...) do.call(f, c(list(...), more))
 
 # Once per session: the same call means something else for models of keras3.
 tell_default <- function(text) {

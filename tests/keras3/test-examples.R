@@ -16,10 +16,11 @@ page_code <- function(page) {
   if (file.exists(file)) readLines(file)
 }
 
-# The code of a page in Markdown, in the language R. What is shown as an error is tried.
-markdown_code <- function(path) {
+# The code of a page in Markdown, in the language R: `r`, or `R` where it is only for keras3. What is shown as an error is
+# tried.
+markdown_code <- function(path, marked = "r") {
   lines <- readLines(path)
-  begins <- grep("^ *```(\\{r.*\\}|r)$", lines)
+  begins <- grep(sprintf("^ *```(\\{%1$s.*\\}|%1$s)$", marked), lines)
   unlist(lapply(begins, function(begin) {
     end <- begin + grep("^ *```$", lines[-seq_len(begin)])[[1]]
     code <- lines[seq(begin + 1, length.out = end - begin - 1)]
@@ -28,7 +29,7 @@ markdown_code <- function(path) {
 }
 
 root <- normalizePath(file.path("..", ".."))
-page <- function(...) markdown_code(file.path(root, ...))
+page <- function(..., marked = "r") markdown_code(file.path(root, ...), marked)
 
 # What the set-up of the package does outside of R's own process.
 stand_ins <- c(
@@ -40,6 +41,9 @@ stand_ins <- c(
 
 shown <- list(
   "the quick start and the page about R" = c(stand_ins, page("README.md"), page("docs", "r.md")),
+  "the part of the page about R that is for keras3" = page("docs", "r.md", marked = "R"),
+  "the page about several machines" = page("docs", "multi-worker.md"),
+  "the page about the command line" = page("docs", "command-line.md"),
   "the first page" = page("docs", "index.md"),
   "the page about parts of models" = page("docs", "model-parallel.md"),
   "the page about installation" = c(stand_ins, page("docs", "install.md")),
@@ -49,6 +53,15 @@ shown <- list(
   ),
   "the demo" = readLines(file.path(root, "examples", "demo.R"))
 )
+
+test_that("all pages with code in R are run", {
+  pages <- c(list.files(root, "[.]R?md$"), file.path("docs", list.files(file.path(root, "docs"), "[.]md$")))
+  with_r <- Filter(function(path) length(page(path)) > 0, pages)
+  run <- c("README", "r", "index", "model-parallel", "install", "multi-worker", "command-line")
+  expect_setequal(sub("[.]md$", "", basename(with_r)), run)
+  expect_gt(length(unlist(shown)), 200)
+  expect_true(all(lengths(shown) > 0))
+})
 
 for (order in names(orders)) {
   test_that(paste("the examples of all help pages run, with keras3 attached", order), {

@@ -267,6 +267,6 @@ def test_rows_add_up_to_the_batch(devices):
 def test_a_plan_reads_as_one_line():
     assert str(plan([0, 2])) == ("2 replicas on GPU:0, GPU:2; outputs merged on CPU:0; weights spread over the devices")
     assert str(plan(2, cpu_merge=False, cpu_relocation=True)) == (
-        "2 replicas on GPU:0, GPU:1; outputs merged on GPU:0; weights owned by the CPU"
+        "2 replicas on GPU:0, GPU:1; outputs merged on GPU:0; weights on CPU:0"
     )
     assert repr(Plan(("CPU:0", "CPU:1"), "CPU:0")).startswith("<Plan: 2 replicas on CPU:0, CPU:1; outputs merged on")

@@ -37,3 +37,17 @@ test_that("what Keras takes is taken", {
   )
   expect_length(history$metrics$val_loss, 2)
 })
+
+test_that("an argument that a function does not have is an error in R's words", {
+  parallel <- shared_parallel_model()
+  data <- small_data()
+  expect_match(error_text(multi_gpu_model(parallel$template, gpux = 2)), "unused argument (gpux = 2)", fixed = TRUE)
+  expect_snapshot({
+    writeLines(error_text(fit(parallel, data$x, data$y, epoch_number = 3)))
+    writeLines(error_text(evaluate(parallel, data$x, data$y, step_number = 3)))
+    writeLines(error_text(predict(parallel, data$x, validation_split = 0.5)))
+    writeLines(error_text(compile(parallel, "sgd", "mse", metric_names = "mae")))
+    writeLines(error_text(summary(parallel, wide = TRUE)))
+    writeLines(error_text(keras_model_sequential(4, input_shapes = 3)))
+  })
+})

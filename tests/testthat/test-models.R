@@ -16,6 +16,14 @@ test_that("a summary shows the layers and the devices", {
   expect_identical(capture.output(print(parallel)), lines)
 })
 
+test_that("after `bring_home()`, `print()`, `summary()` and `overview()` say where the weights are", {
+  parallel <- multi_gpu_model(small_model(), 2)
+  for (shown in c(print, summary)) expect_match(capture.output(shown(parallel)), "over the devices$", all = FALSE)
+  bring_home(parallel, "CPU:1")
+  for (shown in c(print, summary)) expect_match(capture.output(shown(parallel)), "weights on CPU:1$", all = FALSE)
+  expect_identical(overview(parallel)$weights > 0, c(FALSE, TRUE))
+})
+
 test_that("the last layer of a sequential model can be removed", {
   model <- small_model()
   pop_layer(model)

@@ -4,7 +4,7 @@
 |---|---|
 | `visible_devices`, `present_device`, `device_table`, `simulate`, `hide_gpus` | which devices there are |
 | `join`, `join_cluster`, `joined_cluster`, `synchronize_workers` | the workers that train together |
-| `place_weights`, `move`, `on_one_device` | where variables are |
+| `place_weights`, `move`, `holders`, `on_one_device` | where variables are |
 | `Training`, `MultiWorkerTraining` | a model's calls, steps and verbs, spread over the devices |
 | `check_rows` | refuses, by name, what the engine cannot split |
 | `on_device`, `part_devices` | parts of one model on several devices |
@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # all engines have the same types as this one
     from multigpu.engines.tensorflow.weights.limits import start_with_one_thread as start_with_one_thread
     from multigpu.engines.tensorflow.weights.limits import variables_of_at_most as variables_of_at_most
     from multigpu.engines.tensorflow.weights.move import move as move
+    from multigpu.engines.tensorflow.weights.move import holders as holders
     from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights
 
 ENGINES = ("tensorflow", "jax")

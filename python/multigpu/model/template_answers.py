@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import keras
 
-from multigpu.engines import place_weights
+from multigpu.engines import holders, place_weights
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import is_input_of_layer
 
@@ -69,7 +69,7 @@ class TemplateAnswers:
         return copy.deepcopy(self)
 
     def __repr__(self) -> str:
-        return f"<parallel {repr(self.template).strip('<>')}: {self.plan}>"
+        return f"<parallel {repr(self.template).strip('<>')}: {self.plan.told(holders(self.template))}>"
 
     @property
     def __array__(self) -> NoReturn:
@@ -84,7 +84,7 @@ class TemplateAnswers:
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
         """Print the template's summary, a line on devices, and a line on BatchNormalization that uses slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
-        (print_fn or print)(f" Parallel: {self.plan}")
+        (print_fn or print)(f" Parallel: {self.plan.told(holders(self.template))}")
         if layers := self._statistics_of_slices():
             (print_fn or print)(
                 f" BatchNormalization: {len(layers)} by the statistics of each slice; of the global batch after "

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from multigpu.base.arguments import check_flags, shown, whole_number
@@ -87,7 +87,11 @@ class Plan:
         return copied and len(self.devices) > 1 and self.cluster is None and not self.groups
 
     def __str__(self) -> str:
-        weights = "weights owned by the CPU" if self.cpu_relocation else "weights spread over the devices"
+        return self.told(["CPU:0"] if self.cpu_relocation else self.devices)
+
+    def told(self, holders: Collection[str]) -> str:
+        """The plan in one line, with the devices that hold weights: others than planned after `bring_home()`."""
+        weights = f"weights on {next(iter(holders))}" if len(holders) == 1 else "weights spread over the devices"
         times = Counter(self.replicas)
         where = [" + ".join(group) + (f" ({times[group]} times)" if times[group] > 1 else "") for group in times]
         replicas = f"{len(self.replicas)} replicas on {', '.join(where)}"

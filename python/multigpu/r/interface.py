@@ -3,6 +3,7 @@
 R converts its data and functions, and Python computes. Python returns simple values, which R can convert back.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ __all__ = [
     "slices_that_fit",
     "storage_of",
     "synchronize_batch_norm",
+    "unknown",
     "why_no_gpu",
 ]
 
@@ -91,6 +93,16 @@ def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: 
     if defined_by_class(model.__class__, name) is not None:  # the model's own method receives the arrays unchanged
         return interruptible(verb, **arguments)
     return interruptible(lambda **converted: from_arrays(verb, converted), **arguments)
+
+
+def unknown(model: Any, name: str, arguments: list[str]) -> list[str]:
+    """The arguments that a method of a model, or a function of a module, does not have."""
+    function = getattr(model.template if is_parallel(model) else model, name)
+    parameters = inspect.signature(function).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if takes_all and not function.__module__.startswith("keras."):  # Keras takes more to refuse it in its own words
+        return []
+    return [argument for argument in arguments if argument and argument not in parameters]
 
 
 def is_parallel(model: Any) -> bool:

@@ -242,7 +242,9 @@ def test_bring_home_and_back():
     parallel.fit(X, Y, verbose=0)
     assert len(divided(model)) == 1
     before = model.predict(X, verbose=0)
+    assert "; weights spread over the devices>" in repr(parallel)
     assert multigpu.bring_home(parallel) is parallel
+    assert "; weights on CPU:0>" in repr(parallel)
     assert {len(v.value.sharding.device_set) for v in [*model.variables, *model.optimizer.variables]} == {1}
     np.testing.assert_allclose(model.predict(X, verbose=0), before, rtol=1e-5, atol=1e-6)
     model.fit(X, Y, verbose=0)

@@ -13,6 +13,7 @@ MODULES = {  # names of an engine → where they are
     "estimate_devices": "refused",
     "estimate_layers": "refused",
     "hide_gpus": "devices",
+    "holders": "placement",
     "join": "workers",
     "join_cluster": "workers",
     "joined_cluster": "workers",

@@ -53,6 +53,12 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
         variable.assign(jax.numpy.asarray(value) if name == first else jax.device_put(value, device_named(name)))
 
 
+def holders(model: keras.Model) -> list[str]:
+    """The devices of this process that hold weights of a model now."""
+    held = set().union(*(variable.value.sharding.device_set for variable in model.variables))
+    return [name for name in visible_devices()["others"] if device_named(name) in held]
+
+
 @contextmanager
 def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
     """Brings the template home to the first device, and back again."""

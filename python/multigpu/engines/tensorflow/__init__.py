@@ -10,6 +10,7 @@ MODULES = {  # names of an engine → the modules that contain them
     "estimate_devices": "profiling.device_estimates",
     "estimate_layers": "profiling.layer_estimates",
     "hide_gpus": "devices.gpu_table",
+    "holders": "weights.move",
     "join": "cluster.join",
     "join_cluster": "cluster.join",
     "joined_cluster": "parallel.joined_cluster",

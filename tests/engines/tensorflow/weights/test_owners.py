@@ -22,6 +22,12 @@ def wide_net():
     return keras.Sequential([keras.Input((6,)), *layers, keras.layers.BatchNormalization(), keras.layers.Dense(2)])
 
 
+def lines_of_summary(model):
+    lines = []
+    model.summary(print_fn=lambda line, **_: lines.append(f"{line}\n"))
+    return "".join(lines)
+
+
 def total(variables, device):
     return sum(num_bytes(variable) for variable in variables if locate(variable) == device)
 
@@ -229,7 +235,12 @@ def test_bring_home_puts_everything_on_one_device(ask):
     parallel.compile(optimizer="adam", loss="mse")
     parallel.fit(X, Y, batch_size=10, verbose=0)
     weights, slots = template.get_weights(), [slot.numpy() for slot in template.optimizer.variables]
+    assert "; weights spread over the devices>" in repr(parallel)
     assert bring_home(ask(parallel)) is ask(parallel)
+    assert "; weights on CPU:0>" in repr(parallel)
+    assert "; weights on CPU:0\n" in lines_of_summary(parallel)
+    assert "; weights spread over the devices>" in repr(multi_gpu_model(template, gpus=DEVICES))
+    bring_home(template)
     assert {locate(v) for v in [*template.variables, *template.optimizer.variables]} == {"CPU:0"}
     for now, before in zip(template.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(now, before)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import keras
 
 from multigpu.engines.tensorflow.weights.optimizer_slots import place_slots
-from multigpu.engines.tensorflow.weights.place_locate import place
+from multigpu.engines.tensorflow.weights.place_locate import locate, place
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
@@ -21,6 +21,11 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
             model.train_function = model.test_function = model.predict_function = None
         if getattr(model, "optimizer", None) is not None:
             place_slots(model.optimizer, model.trainable_variables)
+
+
+def holders(model: keras.Model) -> list[str]:
+    """The devices that hold weights of a model now."""
+    return sorted({locate(variable) for variable in model.variables})
 
 
 def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
