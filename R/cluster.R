@@ -29,6 +29,8 @@
 #' }
 #' @export
 join_cluster <- function(resolver = NULL) {
-  clean_errors(core_before_start("join_cluster", resolver))
+  if (!is.null(resolver) || !clean_errors(r_start()$nobody_to_join())) {
+    clean_errors(core_before_start("join_cluster", resolver))
+  }
   invisible()
 }

@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from multigpu.base.refusal import refuse
+
 _REPR = reprlib.Repr()  # limits the length, and handles objects whose own `repr()` fails
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 16
 _REPR.maxstring = _REPR.maxlong = _REPR.maxother = 200
@@ -42,13 +44,10 @@ def check_whole_number(name: str, value: object, most: int, use: str, what: str 
     """
     number = whole_number(value)
     if number is None or number < 1:
-        raise ValueError(
-            f"Expected `{name}` to be a whole number of 1 or more{what}. Received: {name}={shown(value)}. Use `{use}`."
-        )
+        raise refuse(f"`{name}` to be a whole number of 1 or more{what}", f"{name}={shown(value)}", f"Use `{use}`.")
     if number > most:
-        raise ValueError(
-            f"Expected `{name}` to be a whole number of at most {most:,}{what}. Received: {name}={shown(value)}. "
-            f"Use `{use}`."
+        raise refuse(
+            f"`{name}` to be a whole number of at most {most:,}{what}", f"{name}={shown(value)}", f"Use `{use}`."
         )
 
 
@@ -56,32 +55,30 @@ def check_flags(**flags: object) -> None:
     """Raise a ValueError unless each argument, given by name, is True, False, 1 or 0."""
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_) and not (isinstance(value, int) and value in (0, 1)):
-            raise ValueError(
-                f"Expected `{name}` to be True or False. Received: {name}={shown(value)}. "
-                f"Use `{name}=True` or `{name}=False`."
+            raise refuse(
+                f"`{name}` to be True or False", f"{name}={shown(value)}", f"Use `{name}=True` or `{name}=False`."
             )
 
 
 def check_text(name: str, value: object, what: str, least: int = 0) -> None:
     """Raise a ValueError unless a value is valid Unicode text without NUL, of at least `least` letters."""
     if not isinstance(value, str) or len(value) < least or "\0" in value or not _is_unicode(value):
-        raise ValueError(f"Expected `{name}` to be {what}, as text. Received: {name}={shown(value)}.")
+        raise refuse(f"`{name}` to be {what}, as text", f"{name}={shown(value)}")
 
 
 def check_path(name: str, value: object) -> None:
     """Raise a ValueError unless a value can be the path of a file."""
     if not _is_path(value):
-        raise ValueError(
-            f"Expected `{name}` to be the path of a file, as text or `pathlib.Path`. Received: {name}={shown(value)}."
-        )
+        raise refuse(f"`{name}` to be the path of a file, as text or `pathlib.Path`", f"{name}={shown(value)}")
 
 
 def check_custom_objects(value: Any) -> None:
     """Raise a ValueError unless a value is a dict of objects by name."""
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
-        raise ValueError(
-            "Expected `custom_objects` to be a dict of classes and functions by their names. "
-            f"Received: custom_objects={shown(value)}. Use `custom_objects={{'Own': Own}}`."
+        raise refuse(
+            "`custom_objects` to be a dict of classes and functions by their names",
+            f"custom_objects={shown(value)}",
+            "Use `custom_objects={'Own': Own}`.",
         )
 
 
@@ -111,13 +108,15 @@ def check_model(name: str, model: object) -> None:
     if isinstance(model, keras.Model):
         return
     if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
-        raise ValueError(
-            f"Expected `{name}` to be a Keras 3 model. Received: {type(model).__name__} from `tf_keras`, which is "
-            "Keras 2. Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used)."
+        raise refuse(
+            f"`{name}` to be a Keras 3 model",
+            f"{type(model).__name__} from `tf_keras`, which is Keras 2",
+            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used).",
         )
-    raise ValueError(
-        f"Expected `{name}` to be a Keras model. Received: {shown(model)} of type {type(model).__name__}. "
-        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`."
+    raise refuse(
+        f"`{name}` to be a Keras model",
+        f"{shown(model)} of type {type(model).__name__}",
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`.",
     )
 
 

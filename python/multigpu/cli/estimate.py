@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from multigpu.base.refusal import refuse
 from multigpu.cli import model_file
 from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table, quiet_start
 from multigpu.cli.argument_types import size
@@ -70,9 +71,8 @@ def _gpus(given: Any) -> Any:
 
     found = available_gpus()
     if given is None and not found:
-        raise ValueError(
-            "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where "
-            "TensorFlow finds no GPU."
+        raise refuse(
+            "`--gpus`, such as `--gpus 8`: they need not be there", "none, on a machine where TensorFlow finds no GPU"
         )
     hide_gpus()
     return found if given is None else given
@@ -83,9 +83,10 @@ def _full(table: "Estimate", memory: int) -> list[str]:
     at_work = [row for row in table if row.slices]
     full = [row.device for row in at_work if row.total > memory]
     if not full and any(row.activations is None for row in at_work):
-        raise ValueError(
-            "Expected a model whose activations can be traced, to tell whether it fits. Received: "
-            f"{table.template.name!r}, which does not tell the shapes of its inputs. Leave `--fits` out."
+        raise refuse(
+            "a model whose activations can be traced, to tell whether it fits",
+            f"{table.template.name!r}, which does not tell the shapes of its inputs",
+            "Leave `--fits` out.",
         )
     return full
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from multigpu.base.refusal import refuse
 from multigpu.cli.argument_types import script, whole_number
 from multigpu.cluster.config import configs, described
 from multigpu.cluster.schedulers import config_of
@@ -61,9 +62,10 @@ def _configurations(arguments: argparse.Namespace) -> list[str]:
         hosts = arguments.hosts.split(",") if arguments.hosts is not None else []
         return [config_of(os.environ, hosts, arguments.rank)]
     if arguments.hosts is not None or arguments.rank is not None:
-        raise ValueError(
-            "Expected either `--processes N`, for workers on this machine, or `--hosts` and `--rank`. Received: "
-            f"--processes {arguments.processes} with hosts={arguments.hosts!r}, rank={arguments.rank}. Leave one out."
+        raise refuse(
+            "either `--processes N`, for workers on this machine, or `--hosts` and `--rank`",
+            f"--processes {arguments.processes} with hosts={arguments.hosts!r}, rank={arguments.rank}",
+            "Leave one out.",
         )
     return local_configs(arguments.processes)
 
@@ -73,7 +75,7 @@ def _interpreter(script: Path) -> str:
         return sys.executable
     found = shutil.which("Rscript")
     if found is None:
-        raise ValueError(f"Expected `Rscript` on the PATH for a script in R. Received: {script}, and none. Install R.")
+        raise refuse("`Rscript` on the PATH for a script in R", f"{script}, and none", "Install R.")
     return found
 
 

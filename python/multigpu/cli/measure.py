@@ -5,6 +5,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
+from multigpu.base.refusal import refuse
 from multigpu.cli import model_file
 from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, quiet_start
 from multigpu.cli.argument_types import MOST_NUMBER, factor, whole_number
@@ -58,9 +59,10 @@ def main(arguments: argparse.Namespace) -> int:
                 simulate_gpus(arguments.simulate)
             found = available_gpus()
         if not found:
-            raise ValueError(
-                "Expected GPUs, or `--simulate 2` to try it without. Received: a machine where TensorFlow finds no "
-                "GPU. `python -m multigpu devices` prints the reason."
+            raise refuse(
+                "GPUs, or `--simulate 2` to try it without",
+                "a machine where TensorFlow finds no GPU",
+                "`python -m multigpu devices` prints the reason.",
             )
         model = model_file.load(arguments, compiled=None in (arguments.loss, arguments.optimizer))
         _compile(model, arguments.optimizer, arguments.loss)
@@ -81,9 +83,10 @@ def main(arguments: argparse.Namespace) -> int:
 def _compile(model: "keras.Model", optimizer: str | None, loss: str | None) -> None:
     """Compile a model with the given arguments in place of its own."""
     if not model.compiled and None in (optimizer, loss):
-        raise ValueError(
-            "Expected `--optimizer` and `--loss` for a model that was saved without. "
-            f"Received: --optimizer {optimizer}, --loss {loss}. Use `--optimizer adam --loss mse`, or what fits."
+        raise refuse(
+            "`--optimizer` and `--loss` for a model that was saved without",
+            f"--optimizer {optimizer}, --loss {loss}",
+            "Use `--optimizer adam --loss mse`, or what fits.",
         )
     if optimizer is not None or loss is not None:
         model.compile(optimizer=optimizer or model.optimizer, loss=loss or model.loss)

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multigpu.base.refusal import refuse
 from multigpu.cli.argument_types import MOST_NUMBER, devices, model_path, whole_number
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":
     path = arguments.model
     of_keras = path.suffix == ".keras" or path.is_dir()
     if of_keras and path.is_file() and not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"Expected a model that Keras has saved. Received: {str(path)!r}, which is no zip archive. It is of "
-            "another kind, or damaged: use another copy."
+        raise refuse(
+            "a model that Keras has saved",
+            f"{str(path)!r}, which is no zip archive",
+            "It is of another kind, or damaged: use another copy.",
         )
     try:
         load_model = keras.saving.load_model if of_keras else load_model_hdf5

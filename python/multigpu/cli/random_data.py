@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.private_api.layers import inputs_of, sublayers
 from multigpu.profiling.measure import MOST_STEPS
 
@@ -51,9 +52,10 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
     """
     specs = inputs_of(model, rows, open_length)
     if specs is None:
-        raise ValueError(
-            "Expected a model that tells the shapes of its inputs, to draw random rows. Received: "
-            f"{model.name!r}, which does not. {IN_PYTHON}"
+        raise refuse(
+            "a model that tells the shapes of its inputs, to draw random rows",
+            f"{model.name!r}, which does not",
+            IN_PYTHON,
         )
     for given in model.inputs:
         _check_plain(given, model)
@@ -72,9 +74,10 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
 def _check_plain(given: keras.KerasTensor, model: keras.Model) -> None:
     kind = "sparse" if given.sparse else "ragged" if given.ragged else given.dtype
     if kind in ("sparse", "ragged", "string"):
-        raise ValueError(
-            "Expected inputs of plain numbers, to draw random rows. "
-            f"Received: the input {given.name!r} of {model.name!r}, which is {kind}. {IN_PYTHON}"
+        raise refuse(
+            "inputs of plain numbers, to draw random rows",
+            f"the input {given.name!r} of {model.name!r}, which is {kind}",
+            IN_PYTHON,
         )
 
 
@@ -105,9 +108,7 @@ def _losses_of(model: keras.Model, outputs: Any) -> Sequence[Any]:
         loss = [loss.get(name) for name in names]
     losses = loss if isinstance(loss, list | tuple) else [loss] * number
     if len(losses) != number or any(isinstance(each, dict | list | tuple) for each in losses):
-        raise ValueError(
-            f"Expected one loss, or one for each of {number} outputs. Received: loss={shown(loss)}. {IN_PYTHON}"
-        )
+        raise refuse(f"one loss, or one for each of {number} outputs", f"loss={shown(loss)}", f"{IN_PYTHON}")
     return losses
 
 
@@ -126,8 +127,9 @@ def _name_of(loss: Any) -> str | None:
     function = getattr(known, "fn", known)
     name = getattr(function, "__name__", type(function).__name__)
     if getattr(keras.losses, name, None) is not function or name in OF_OTHER_SHAPES:
-        raise ValueError(
-            "Expected losses of Keras whose targets have the shape of the outputs, or are numbers of classes. "
-            f"Received: {name!r}. {IN_PYTHON}"
+        raise refuse(
+            "losses of Keras whose targets have the shape of the outputs, or are numbers of classes",
+            f"{name!r}",
+            IN_PYTHON,
         )
     return name

@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from multigpu.base.refusal import refuse
+
 HOST = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
 EXPECTED = "host:port, with a port from 1 to 65535, and IPv6 in brackets as in [::1]:2222"
 PORT = 2222  # the port of the first worker of a host without a port
@@ -29,10 +31,10 @@ def addresses_of(hosts: Sequence[str]) -> list[str]:
     """
     for host in hosts:
         if not (is_address(host) or re.fullmatch(HOST, host)):
-            raise ValueError(f"Expected hosts as host or {EXPECTED}. Received: {host!r} in hosts={list(hosts)}.")
+            raise refuse(f"hosts as host or {EXPECTED}", f"{host!r} in hosts={list(hosts)}")
     addresses = [host for host in hosts if is_address(host)]
     if repeated(addresses):
-        raise ValueError(f"Expected each address once. Received: {', '.join(repeated(addresses))} more than once.")
+        raise refuse("each address once", f"{', '.join(repeated(addresses))} more than once")
     for position, host in enumerate(hosts):
         if not is_address(host):
             free = (f"{host}:{port}" for port in itertools.count(PORT))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from multigpu.base.refusal import refuse
 from multigpu.cluster.tf_config import cut, members_of
 
 ANSWER_SECONDS = 30.0  # a worker that does not answer for this time counts as lost
@@ -107,9 +108,10 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds <= MOST_SECONDS:  # and it is not NaN
-        raise ValueError(
-            f"Expected {name} to be a number of seconds above 0, and {MOST_SECONDS:g} at most. "
-            f"Received: {environ[name]!r}. Leave it out for {default:g} seconds."
+        raise refuse(
+            f"{name} to be a number of seconds above 0, and {MOST_SECONDS:g} at most",
+            f"{environ[name]!r}",
+            f"Leave it out for {default:g} seconds.",
         )
     return seconds
 
@@ -117,8 +119,9 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 def _not_understood(what: str, text: str, known_as: str) -> ValueError:
     expected = "the workers of a cluster, as a chief and workers or as workers alone, and which of them this process is"
     if known_as != "TF_CONFIG":
-        return ValueError(f"Expected {known_as} to name {expected}. Received: {cut(text, 400)}, {what}. Correct it.")
-    return ValueError(
-        f"Expected TF_CONFIG to name {expected}, {EXAMPLE}. Received: TF_CONFIG={cut(repr(text), 400)}, {what}. "
-        "Correct it, or unset TF_CONFIG to train on this machine alone."
+        return refuse(f"{known_as} to name {expected}", f"{cut(text, 400)}, {what}", "Correct it.")
+    return refuse(
+        f"TF_CONFIG to name {expected}, {EXAMPLE}",
+        f"TF_CONFIG={cut(repr(text), 400)}, {what}",
+        "Correct it, or unset TF_CONFIG to train on this machine alone.",
     )

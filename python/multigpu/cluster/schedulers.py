@@ -6,6 +6,7 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 
+from multigpu.base.refusal import refuse
 from multigpu.cluster.addresses import addresses_of
 from multigpu.cluster.config import configs
 
@@ -50,10 +51,11 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
     if rank is None:
         rank = next((_number(environ, name) for name in RANKS if name in environ), None)
     if not hosts or rank is None or not 0 <= rank < len(hosts):
-        raise ValueError(
-            "Expected `--processes N` for workers on this machine, or `--hosts a,b` with the rank of this one, by "
-            f"`--rank` or as mpirun says it, or a SLURM step. Received: hosts={list(hosts)}, rank={rank}. "
-            "For instance `python -m multigpu launch --hosts 10.0.0.1,10.0.0.2 --rank 0 train.py`."
+        raise refuse(
+            "`--processes N` for workers on this machine, or `--hosts a,b` with the rank of this one, by `--rank` "
+            "or as mpirun says it, or a SLURM step",
+            f"hosts={list(hosts)}, rank={rank}",
+            "For instance `python -m multigpu launch --hosts 10.0.0.1,10.0.0.2 --rank 0 train.py`.",
         )
     return configs(addresses_of(hosts))[rank]
 
@@ -71,19 +73,20 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
             raise ValueError(f"there is no task {rank}")
     except (ValueError, RuntimeError) as error:  # the resolver raises both errors
         received = ", ".join(f"{name}={environ[name]}" for name in SLURM)
-        raise ValueError(
-            f"Expected variables of a SLURM step that agree. Received: {received}: {error}. Start the "
-            "tasks with `srun`; or set TF_CONFIG='{}' to train alone."
+        raise refuse(
+            "variables of a SLURM step that agree",
+            f"{received}: {error}",
+            "Start the tasks with `srun`; or set TF_CONFIG='{}' to train alone.",
         ) from error
     if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):  # the first task of each node, then the second
         addresses.sort(key=_port)
     host, here = addresses[rank].rpartition(":")[0], environ.get("SLURMD_NODENAME")
     if here not in (None, host):
-        raise ValueError(
-            "Expected the tasks of the step in the order of the nodes' names, block after block or cyclic. Received: "
-            f"task {rank} on {here} rather than on {host}. Use `srun --distribution=block`; or start each with `python "
-            "-m multigpu launch --rank $SLURM_PROCID --hosts`, in the order of the tasks; or set TF_CONFIG='{}' to "
-            "train apart."
+        raise refuse(
+            "the tasks of the step in the order of the nodes' names, block after block or cyclic",
+            f"task {rank} on {here} rather than on {host}",
+            "Use `srun --distribution=block`; or start each with `python -m multigpu launch --rank $SLURM_PROCID "
+            "--hosts`, in the order of the tasks; or set TF_CONFIG='{}' to train apart.",
         )
     return configs(addresses)[rank]
 
@@ -115,9 +118,10 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     """Return the number in a scheduler's variable; 0 if it is not set."""
     text = environ.get(name, "0")
     if not re.fullmatch("[0-9]{1,10}", text):
-        raise ValueError(
-            f"Expected {name} to be a whole number from 0, as a scheduler sets it. Received: {text!r}. Unset it; "
-            "or set TF_CONFIG='{}' to train alone."
+        raise refuse(
+            f"{name} to be a whole number from 0, as a scheduler sets it",
+            f"{text!r}",
+            "Unset it; or set TF_CONFIG='{}' to train alone.",
         )
     return int(text)
 
@@ -138,10 +142,10 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
         ValueError: the message explains how to start the tasks instead.
     """
     if name := _counted_in(environ):
-        raise ValueError(
-            f"Expected variables that say where the other tasks are. Received: this is one of {environ[name]} tasks "
-            f"({name}), and no variable says where all the others are. Start them with {SIZES[name]}; or set "
-            "TF_CONFIG='{}' for each to train a model of its own."
+        raise refuse(
+            "variables that say where the other tasks are",
+            f"this is one of {environ[name]} tasks ({name}), and no variable says where all the others are",
+            f"Start them with {SIZES[name]}; or set TF_CONFIG='{{}}' for each to train a model of its own.",
         )
 
 

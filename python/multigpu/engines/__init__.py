@@ -18,6 +18,8 @@ The backend of Keras selects the engine, once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from multigpu.base.refusal import refuse
+
 if TYPE_CHECKING:  # all engines have the same types as this one
     from multigpu.engines.tensorflow.batches.array_source import batches as batches
     from multigpu.engines.tensorflow.batches.fit_arguments import call_fit as call_fit
@@ -45,8 +47,8 @@ if TYPE_CHECKING:  # all engines have the same types as this one
     from multigpu.engines.tensorflow.weights.limits import OUT_OF_MEMORY as OUT_OF_MEMORY
     from multigpu.engines.tensorflow.weights.limits import start_with_one_thread as start_with_one_thread
     from multigpu.engines.tensorflow.weights.limits import variables_of_at_most as variables_of_at_most
-    from multigpu.engines.tensorflow.weights.move import move as move
     from multigpu.engines.tensorflow.weights.move import holders as holders
+    from multigpu.engines.tensorflow.weights.move import move as move
     from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights
 
 ENGINES = ("tensorflow", "jax")
@@ -73,8 +75,10 @@ def _backend() -> str:
 
     backend = keras.backend.backend()
     if backend not in ENGINES:
-        raise ValueError(
-            f"Expected Keras to run on TensorFlow or JAX. Received: backend {backend!r}. Set the environment variable "
-            "KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax before the first `import keras`."
+        raise refuse(
+            "Keras to run on TensorFlow or JAX",
+            f"backend {backend!r}",
+            "Set the environment variable KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax before the first `import "
+            "keras`.",
         )
     return backend

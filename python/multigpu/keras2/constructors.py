@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from multigpu.base.refusal import refuse
+
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
 LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 detects the mode, and needs no targets
 COMPILE = ("optimizer", "loss", "metrics", "loss_weights", *LEFT[:1], "weighted_metrics", *LEFT[1:])  # in this order
@@ -47,9 +49,11 @@ def _explained(constructor: Callable) -> Callable:
     def wrapper(cls: Any, *args: Any, **kwargs: Any) -> Any:
         old = [name for name in kwargs if name in KERAS_1 and name not in inspect.signature(cls.__init__).parameters]
         if old:
-            raise TypeError(
-                f"Expected arguments of Keras 2 or later for `{cls.__name__}`. Received: `{old[0]}`. "
-                f"Use {KERAS_1[old[0]] if ' ' in KERAS_1[old[0]] else f'`{KERAS_1[old[0]]}`'}."
+            raise refuse(
+                f"arguments of Keras 2 or later for `{cls.__name__}`",
+                f"`{old[0]}`",
+                f"Use {KERAS_1[old[0]] if ' ' in KERAS_1[old[0]] else f'`{KERAS_1[old[0]]}`'}.",
+                error=TypeError,
             )
         return constructor(cls, *args, **kwargs)
 
@@ -61,9 +65,11 @@ def _without(compile_model: Callable) -> Callable:
     def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
         named = {**dict(zip(COMPILE, args, strict=False)), **kwargs}
         if named.get("target_tensors") is not None:
-            raise NotImplementedError(
-                "Expected the targets where a model is trained. Received: `target_tensors` of `compile()`, which ended "
-                "with Keras 2. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
+            raise refuse(
+                "the targets where a model is trained",
+                "`target_tensors` of `compile()`, which ended with Keras 2",
+                "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
+                error=NotImplementedError,
             )
         compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
 

@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.keras2.modules import put_name
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.saving.hdf5_models import load_model_hdf5, save_model_hdf5
@@ -30,9 +31,10 @@ def _saved_as_before(save: Callable) -> Callable:
     ) -> None:
         save_format = kwargs.pop("save_format", None)
         if save_format not in ("h5", None):
-            raise ValueError(
-                f"Expected `save_format` to be 'h5'. Received: {save_format!r}, which ended with Keras 2. "
-                "Use `model.export(path)` for a SavedModel."
+            raise refuse(
+                "`save_format` to be 'h5'",
+                f"{save_format!r}, which ended with Keras 2",
+                "Use `model.export(path)` for a SavedModel.",
             )
         if _is_named(filepath, ".keras") or kwargs.get("zipped") is not None:
             save(self, filepath, overwrite, **kwargs)

@@ -2,6 +2,8 @@
 
 from typing import Any, NoReturn
 
+from multigpu.base.refusal import refuse
+
 GONE = {  # path below `keras` → what to use instead
     "models.model_from_yaml": "`model.to_json()` and `keras.models.model_from_json()`",
     "wrappers.scikit_learn.KerasClassifier": "`keras.wrappers.SKLearnClassifier`",
@@ -31,7 +33,9 @@ class RemovedName:
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error that names the replacement."""
-        raise NotImplementedError(
-            f"Expected a name that Keras 3 has. Received: `{self._path}`, which ended with Keras 2. "
-            f"Use {self._instead}."
+        raise refuse(
+            "a name that Keras 3 has",
+            f"`{self._path}`, which ended with Keras 2",
+            f"Use {self._instead}.",
+            error=NotImplementedError,
         )

@@ -2,6 +2,7 @@
 
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.keras2 import (
     backend,
     callbacks,
@@ -48,9 +49,10 @@ def restore_old_names() -> None:
         return
     backend = keras.backend.backend()
     if backend != "tensorflow":
-        raise ValueError(
-            "Expected Keras to run on TensorFlow, for which scripts of Keras 2 were written. Received: backend "
-            f"{backend!r}. Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`."
+        raise refuse(
+            "Keras to run on TensorFlow, for which scripts of Keras 2 were written",
+            f"backend {backend!r}",
+            "Set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`.",
         )
     for part in PARTS:
         part.restore()

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 import keras
 
+from multigpu.base.refusal import refuse
+
 GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
 
 
@@ -36,9 +38,11 @@ class Session:
 
     def run(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: there is no graph to run."""
-        raise NotImplementedError(
-            "Expected code that computes at once. Received: `Session.run()`, which ran graphs of TensorFlow 1. "
-            "Leave out initializers of variables, and call models, layers and functions with tensors instead."
+        raise refuse(
+            "code that computes at once",
+            "`Session.run()`, which ran graphs of TensorFlow 1",
+            "Leave out initializers of variables, and call models, layers and functions with tensors instead.",
+            error=NotImplementedError,
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.engines import holders, place_weights
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import is_input_of_layer
@@ -75,9 +76,10 @@ class TemplateAnswers:
     def __array__(self) -> NoReturn:
         """Raise an error if a layer is called on the model, as with R's pipes. Other callers get no array."""
         if is_input_of_layer():
-            raise ValueError(
-                "Expected a tensor. Received: a parallel model. Add layers to its template, and call "
-                "`multi_gpu_model()` with that anew."
+            raise refuse(
+                "a tensor",
+                "a parallel model",
+                "Add layers to its template, and call `multi_gpu_model()` with that anew.",
             )
         raise AttributeError("__array__")
 

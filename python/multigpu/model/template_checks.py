@@ -3,6 +3,7 @@
 import keras
 
 from multigpu.base.arguments import check_model
+from multigpu.base.refusal import refuse
 from multigpu.engines import check_rows
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.redirected_template import parallel_of
@@ -33,33 +34,37 @@ def _check_not_parallel(model: keras.Model) -> None:
     for part in [model, *sublayers(model)]:
         parallel = parallel_of(part)
         if isinstance(parallel, ParallelModel):
-            raise ValueError(
-                f"Expected a template: a model that runs on one device. Received: {part.name!r}, which is parallel "
-                f"already ({parallel.plan}). Pass `parallel.template` to spread it anew."
+            raise refuse(
+                "a template: a model that runs on one device",
+                f"{part.name!r}, which is parallel already ({parallel.plan})",
+                "Pass `parallel.template` to spread it anew.",
             )
 
 
 def _check_verbs(model: keras.Model) -> None:
     """Raise a ValueError if methods were assigned to the model itself: they would run on one device."""
     for name in assigned_verbs(model):
-        raise ValueError(
-            f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
-            f"Received: {model.name!r}, to which it was assigned. Write a subclass with a method `{name}(self, ...)`."
+        raise refuse(
+            f"`{name}` to be defined by the class of a model, so that what it calls can run on all devices",
+            f"{model.name!r}, to which it was assigned",
+            f"Write a subclass with a method `{name}(self, ...)`.",
         )
 
 
 def _check_called(model: keras.Model) -> None:
     """Raise a ValueError if a class has no call that can be spread, such as one whose `train_step` calls only parts."""
     if getattr(model.call, "__func__", None) is keras.Model.call:
-        raise ValueError(
-            "Expected a model whose class defines `call()`: that is the call that is spread over the devices. "
-            f"Received: {model.name!r} of the class {type(model).__name__}, which has none. {parallel_parts(model)}"
+        raise refuse(
+            "a model whose class defines `call()`: that is the call that is spread over the devices",
+            f"{model.name!r} of the class {type(model).__name__}, which has none",
+            f"{parallel_parts(model)}",
         )
 
 
 def _check_built(model: keras.Model) -> None:
     if not model.built:
-        raise ValueError(
-            f"Expected a built model, whose weights exist. Received: {model.name!r}, which is not built. Start it with "
-            "`keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`."
+        raise refuse(
+            "a built model, whose weights exist",
+            f"{model.name!r}, which is not built",
+            "Start it with `keras.Input(shape)`, or call it once on a batch, before `multi_gpu_model()`.",
         )

@@ -2,6 +2,9 @@
 
 import functools
 import re
+from collections.abc import Iterable
+
+from multigpu.base.refusal import refuse
 
 MOST_DEVICES = 1024  # more than any machine has: a larger number is a typing error, and its list would take too long
 HERE = "/job:localhost/replica:0/task:0"  # a process that trains alone
@@ -46,3 +49,14 @@ def stand_in(name: str, gpus: list[str]) -> str:
     kind, number = name.split(":")
     simulated = f"CPU:{number}"
     return simulated if kind == "GPU" and len(gpus) > 1 and simulated in gpus else name
+
+
+def started_before(n: int, engine: str, devices: Iterable[str]) -> RuntimeError:
+    """The error of `simulate_gpus(n)` where it comes too late."""
+    return refuse(
+        f"`simulate_gpus()` to be called before {engine} uses a device: {engine} fixes its devices at first use",
+        f"simulate_gpus({n}) after {engine} had started with {', '.join(devices)}",
+        f"Call `multigpu.simulate_gpus({n})` right after the imports, in a fresh process (in a notebook: restart the "
+        "kernel).",
+        RuntimeError,
+    )

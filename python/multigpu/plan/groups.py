@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 
 Group: TypeAlias = tuple[str, ...]
 Gpus: TypeAlias = int | Sequence[int | str] | Sequence[Sequence[int | str]] | None  # as in `multi_gpu_model`
@@ -34,10 +35,11 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
     entries = list(itertools.islice(gpus, MOST_GROUPS + 1))  # type: ignore[call-overload]
     _check_entries(entries, gpus)
     if not parts:
-        raise ValueError(
-            "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
-            f"gpus={shown(gpus)}, and a template without parts. Call its layers in a scope of "
-            "`multigpu.on_device(device)`, or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
+        raise refuse(
+            "a template whose parts are placed on devices, so that each group takes their places",
+            f"gpus={shown(gpus)}, and a template without parts",
+            "Call its layers in a scope of `multigpu.on_device(device)`, or name single devices, as in "
+            "`gpus=['GPU:0', 'GPU:1']`.",
         )
     groups = tuple(tuple(named(entry)) for entry in entries)
     _check_lengths(groups, parts, gpus)
@@ -52,15 +54,17 @@ def parts_in_groups(parts: Sequence[str], groups: Sequence[Group]) -> tuple[str,
 
 def _check_entries(entries: Sequence[object], gpus: object) -> None:
     if len(entries) > MOST_GROUPS:
-        raise ValueError(
-            f"Expected at most {MOST_GROUPS:,} groups in `gpus`. Received: gpus={shown(gpus)}. Name a group once for "
-            "each slice that is to go through it, 4 to 8 times for two parts."
+        raise refuse(
+            f"at most {MOST_GROUPS:,} groups in `gpus`",
+            f"gpus={shown(gpus)}",
+            "Name a group once for each slice that is to go through it, 4 to 8 times for two parts.",
         )
     for entry in entries:
         if not is_list(entry):
-            raise ValueError(
-                "Expected each entry of `gpus` to be a group of devices, or none. "
-                f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. Use {EXAMPLE}."
+            raise refuse(
+                "each entry of `gpus` to be a group of devices, or none",
+                f"{shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}",
+                f"Use {EXAMPLE}.",
             )
 
 
@@ -68,10 +72,10 @@ def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) 
     lengths = {len(parts), len(parts) - (HOST in parts and len(parts) > 1)}
     for group in groups:
         if len(group) not in lengths or len(group) != len(groups[0]):
-            raise ValueError(
-                f"Expected {len(parts)} devices in each group, since the template has parts on {_listed(parts)}"
-                f"{', or one less, and what is on the host stays there' if len(lengths) > 1 else ''}. "
-                f"Received: {len(group)} in the group {list(group)} of gpus={shown(gpus)}."
+            raise refuse(
+                f"{len(parts)} devices in each group, since the template has parts on "
+                f"{_listed(parts)}{', or one less, and what is on the host stays there' if len(lengths) > 1 else ''}",
+                f"{len(group)} in the group {list(group)} of gpus={shown(gpus)}",
             )
 
 
@@ -79,16 +83,17 @@ def _check_apart(groups: Sequence[Group], gpus: object) -> None:
     """Raise a ValueError if different groups share a device: a device holds one part."""
     for group in groups:
         if len(set(group)) < len(group):
-            raise ValueError(
-                f"Expected each device once in a group. Received: {list(group)} in gpus={shown(gpus)}. Put both parts "
-                "on one device in the template."
+            raise refuse(
+                "each device once in a group",
+                f"{list(group)} in gpus={shown(gpus)}",
+                "Put both parts on one device in the template.",
             )
     for one, another in itertools.combinations(dict.fromkeys(groups), 2):
         if set(one) & set(another):
-            raise ValueError(
-                "Expected two groups to be the same, one slice behind the other, or to have no device in common. "
-                f"Received: {list(one)} and {list(another)} in gpus={shown(gpus)}. A device holds one part of the "
-                "template."
+            raise refuse(
+                "two groups to be the same, one slice behind the other, or to have no device in common",
+                f"{list(one)} and {list(another)} in gpus={shown(gpus)}",
+                "A device holds one part of the template.",
             )
 
 

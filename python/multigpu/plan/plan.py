@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from multigpu.base.arguments import check_flags, shown, whole_number
+from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
 from multigpu.plan.device_names import HERE, MOST_DEVICES, short_name, stand_in
 from multigpu.plan.groups import Group, has_groups, is_list, make_groups, parts_in_groups
@@ -173,26 +174,28 @@ def _number(entry: object, gpus: object) -> int:
     if number is None:
         raise _not_understood(entry, gpus)
     if number < 0:
-        raise ValueError(
-            f"Expected GPU numbers of 0 or more in `gpus`. Received: {shown(number)} in gpus={shown(gpus)}. "
-            "Ids count from 0, as in `gpus=[0, 1]`."
+        raise refuse(
+            "GPU numbers of 0 or more in `gpus`",
+            f"{shown(number)} in gpus={shown(gpus)}",
+            "Ids count from 0, as in `gpus=[0, 1]`.",
         )
     return number
 
 
 def _check_few(number: int, gpus: object) -> None:
     if number > MOST_DEVICES:
-        raise ValueError(
-            f"Expected `gpus` to be at most {MOST_DEVICES:,} devices. Received: gpus={shown(gpus)}. Use `gpus=None` "
-            "for all GPUs of this machine."
+        raise refuse(
+            f"`gpus` to be at most {MOST_DEVICES:,} devices",
+            f"gpus={shown(gpus)}",
+            "Use `gpus=None` for all GPUs of this machine.",
         )
 
 
 def _not_understood(entry: object, gpus: object) -> ValueError:
-    return ValueError(
-        "Expected `gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names. "
-        f"Received: {shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}. "
-        "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`."
+    return refuse(
+        "`gpus` to be None, a whole number of GPUs, or a list of GPU ids or device names",
+        f"{shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}",
+        "Use `gpus=2`, `gpus=[0, 1]` or `gpus=['GPU:0', 'GPU:1']`.",
     )
 
 
@@ -209,9 +212,10 @@ def _check_number(wanted: Sequence[str], gpus: object, found: list[str], least: 
 def _check_distinct(wanted: Sequence[str], gpus: object) -> None:
     twice = sorted(device for device, times in Counter(wanted).items() if times > 1)
     if twice:
-        raise ValueError(
-            f"Expected each device once in `gpus`. Received: gpus={shown(gpus)}, with {', '.join(twice)} more than "
-            "once. Name each GPU once: a second replica on one GPU would only slow it down."
+        raise refuse(
+            "each device once in `gpus`",
+            f"gpus={shown(gpus)}, with {', '.join(twice)} more than once",
+            "Name each GPU once: a second replica on one GPU would only slow it down.",
         )
 
 

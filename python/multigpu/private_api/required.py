@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from multigpu.base.refusal import refuse
 from multigpu.base.version import __version__
 
 Names = Mapping[str, tuple[str, ...]]
@@ -59,11 +60,13 @@ class Required:
         if not lacking:
             return
         tested = self.lowest + f" to {self.newest}" * (self.newest != self.lowest)
-        raise ImportError(
-            f"Expected a {self.library} with the private names that multigpu {__version__} uses. It was tested with "
-            f"{self.package} {tested}. Received: {self.package} {importlib.import_module(self.package).__version__}, "
-            f"which lacks {', '.join(map(repr, lacking))}. Run `pip install '{self.package}=={self.newest}'`, start "
-            "again, and report this error."
+        raise refuse(
+            f"a {self.library} with the private names that multigpu {__version__} uses. It was tested with "
+            f"{self.package} {tested}",
+            f"{self.package} {importlib.import_module(self.package).__version__}, which lacks "
+            f"{', '.join(map(repr, lacking))}",
+            f"Run `pip install '{self.package}=={self.newest}'`, start again, and report this error.",
+            error=ImportError,
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from multigpu.base.arguments import check_model, check_whole_number, shown
+from multigpu.base.refusal import refuse
 from multigpu.engines import estimate_devices, part_devices, visible_devices
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.template_checks import check_template
@@ -83,8 +84,9 @@ def _optimizer(given: Any) -> keras.Optimizer:
     try:
         optimizer = keras.optimizers.get(given)
     except Exception as error:  # Keras raises different errors for values that it does not understand
-        raise ValueError(
-            "Expected `optimizer` to be an optimizer of Keras, or the name of one. "
-            f"Received: optimizer={shown(given)}. Use `optimizer='adam'`, or None for the model's own."
+        raise refuse(
+            "`optimizer` to be an optimizer of Keras, or the name of one",
+            f"optimizer={shown(given)}",
+            "Use `optimizer='adam'`, or None for the model's own.",
         ) from error
     return optimizer

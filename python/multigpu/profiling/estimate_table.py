@@ -7,6 +7,7 @@ from numbers import Real
 import keras
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.base.table import Table, megabytes
 from multigpu.plan.estimates import DeviceEstimate
 from multigpu.profiling.layer_table import LayerTable, layer_table
@@ -56,9 +57,8 @@ class Estimate(Table[DeviceEstimate]):
             ValueError: `memory` is not a number of bytes.
         """
         if isinstance(memory, bool) or not isinstance(memory, Real) or not 0 < memory < math.inf:
-            raise ValueError(
-                f"Expected `memory` to be the bytes of a device. Received: memory={shown(memory)}. "
-                "Use `memory=24e9` for 24 GB."
+            raise refuse(
+                "`memory` to be the bytes of a device", f"memory={shown(memory)}", "Use `memory=24e9` for 24 GB."
             )
         fitting = []
         for row in (row for row in self if row.rows):

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from multigpu.base.arguments import check_flags, check_whole_number, gives_batches, shown
+from multigpu.base.refusal import refuse
 from multigpu.engines import on_one_device
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.plan.plan import MOST_ROWS
@@ -73,34 +74,29 @@ def measure(
 
 def _check_parallel(parallel: Any) -> None:
     if not issubclass(type(parallel), ParallelModel):  # `isinstance()` answers for its template
-        raise ValueError(
-            f"Expected `parallel` to be a parallel model. Received: {type(parallel).__name__}. "
-            "Make one with `multi_gpu_model(model)`."
+        raise refuse(
+            "`parallel` to be a parallel model", f"{type(parallel).__name__}", "Make one with `multi_gpu_model(model)`."
         )
     if parallel.plan.cluster is not None:
-        raise ValueError(
-            f"Expected a parallel model of one machine. Received: {parallel.name!r}, which "
-            f"{parallel.plan.cluster.size} workers train together. Measure it without TF_CONFIG, on one of them."
+        raise refuse(
+            "a parallel model of one machine",
+            f"{parallel.name!r}, which {parallel.plan.cluster.size} workers train together",
+            "Measure it without TF_CONFIG, on one of them.",
         )
     if not parallel.compiled:
-        raise ValueError(
-            f"Expected a compiled model. Received: {parallel.name!r}, which is not. Call `parallel.compile()` first."
-        )
+        raise refuse("a compiled model", f"{parallel.name!r}, which is not", "Call `parallel.compile()` first.")
 
 
 def _check_data(x: Any, y: Any) -> None:
     """Raise a ValueError if the rows of the data cannot be identified: all that is taken for rows is copied."""
     if gives_batches(x):
         if y is not None:
-            raise ValueError(
-                f"Expected no `y`, since `x` gives batches. Received: y={shown(y)}. Let `x` give inputs and targets."
-            )
+            raise refuse("no `y`, since `x` gives batches", f"y={shown(y)}", "Let `x` give inputs and targets.")
         return
     rows, targets = _num_rows("x", x), None if y is None else _num_rows("y", y)
     if targets not in (None, rows):
-        raise ValueError(
-            f"Expected as many rows in `y` as in `x`. Received: {targets} in `y` and {rows} in `x`. "
-            "Pass the targets of these inputs."
+        raise refuse(
+            "as many rows in `y` as in `x`", f"{targets} in `y` and {rows} in `x`", "Pass the targets of these inputs."
         )
 
 
@@ -109,9 +105,10 @@ def _check_targets(template: keras.Model, batch: Any) -> None:
     _, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
     own = [defined_by_class(type(template), name) for name in ("train_step", "compute_loss")]
     if y is None and template.loss is not None and own == [None, None]:
-        raise ValueError(
-            "Expected targets, which the model's loss compares. Received: y=None. Pass `measure(parallel, x, y)`, or "
-            "let a dataset `x` give inputs and targets."
+        raise refuse(
+            "targets, which the model's loss compares",
+            "y=None",
+            "Pass `measure(parallel, x, y)`, or let a dataset `x` give inputs and targets.",
         )
 
 
@@ -123,8 +120,9 @@ def _num_rows(name: str, data: Any) -> int:
     are_arrays = all(hasattr(array, "__array__") and len(array.shape) > 0 for array in arrays)
     numbers = {int(array.shape[0]) for array in arrays} if are_arrays else set()
     if len(numbers) != 1:
-        raise ValueError(
-            f"Expected `{name}` to be arrays with the same number of rows, or a dataset. "
-            f"Received: {name}={shown(data)}. Use numpy arrays, as for `fit()`."
+        raise refuse(
+            f"`{name}` to be arrays with the same number of rows, or a dataset",
+            f"{name}={shown(data)}",
+            "Use numpy arrays, as for `fit()`.",
         )
     return numbers.pop()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from multigpu.base.arguments import check_path, shown
+from multigpu.base.refusal import refuse
 
 MISSING = (
     "Expected matplotlib, which draws the picture. Received: a Python without it. "
@@ -64,10 +65,10 @@ def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
     """Return a dict: name of a metric → `"training"` and `"validation"` → its values."""
     values = getattr(history, "history", history)
     if not isinstance(values, Mapping) or not values or not all(map(_is_metric, values, values.values())):
-        raise ValueError(
-            "Expected `history` to be what `fit()` returned, with a value for each epoch. "
-            f"Received: history={shown(history)}. "
-            'Use `plot_history(parallel.fit(x, y), "history.png")`.'
+        raise refuse(
+            "`history` to be what `fit()` returned, with a value for each epoch",
+            f"history={shown(history)}",
+            'Use `plot_history(parallel.fit(x, y), "history.png")`.',
         )
     names = [name for name in values if not name.startswith("val_")] or [name.removeprefix("val_") for name in values]
     kinds = {"training": "", "validation": "val_"}
@@ -90,9 +91,10 @@ def _path(filepath: Any, kinds: Iterable[str]) -> Path:
     path = Path(os.fsdecode(filepath)).expanduser()
     path = path if path.suffix else path.with_suffix(".png")
     if path.suffix.lower().removeprefix(".") not in kinds:
-        raise ValueError(
-            f"Expected `filepath` to end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}. "
-            f"Received: filepath={shown(filepath)}. Use `history.png`."
+        raise refuse(
+            f"`filepath` to end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}",
+            f"filepath={shown(filepath)}",
+            "Use `history.png`.",
         )
     return path
 

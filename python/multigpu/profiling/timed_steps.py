@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from multigpu.base.arguments import gives_batches, shown
+from multigpu.base.refusal import refuse
 from multigpu.engines import batches
 from multigpu.model.parallel_model import ParallelModel
 
@@ -25,7 +26,7 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
             taken.append(keras.tree.map_structure(_as_tensor, batch))
             begin = time.perf_counter()
     if not taken:
-        raise ValueError("Expected `x` to give at least one batch. Received: none. Pass arrays with rows in them.")
+        raise refuse("`x` to give at least one batch", "none", "Pass arrays with rows in them.")
     whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last batch may be smaller
     return list(islice(cycle(whole), number)), float(np.median(seconds[1:] or seconds))
 
@@ -33,9 +34,8 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
 def _num_rows(batch: Any) -> int:
     tensors = keras.tree.flatten(batch)
     if not tensors or not all(len(tensor.shape) for tensor in tensors):
-        raise ValueError(
-            "Expected `x` to give batches, whose tensors have rows. "
-            f"Received: {shown(batch)}. Use `x.batch(32)`, as for `fit()`."
+        raise refuse(
+            "`x` to give batches, whose tensors have rows", f"{shown(batch)}", "Use `x.batch(32)`, as for `fit()`."
         )
     return len(tensors[0])
 

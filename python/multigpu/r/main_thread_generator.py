@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from multigpu.base.arrays import kept_type
+from multigpu.base.refusal import refuse
 from multigpu.engines import batches_without_lookahead
 
 PEEKED = 2  # number of batches that determine the shapes, as Keras does for generators
@@ -62,9 +63,10 @@ class MainThreadGenerator(keras.callbacks.Callback):
         self._owed = len(batches)
         given = [batch for batch in batches if batch is not None]
         if not given:
-            raise ValueError(
-                "Expected a generator of batches. Received: one that gave none. Let it return a list of x and y for as "
-                "many steps as you train."
+            raise refuse(
+                "a generator of batches",
+                "one that gave none",
+                "Let it return a list of x and y for as many steps as you train.",
             )
         return keras.tree.map_structure(_spec, given[0], given[-1])
 
@@ -101,9 +103,10 @@ def _with_feed(verb: Callable[..., Any], phase: str, source: Callable[[], Any], 
 def _steps(arguments: dict[str, Any], name: str) -> int:
     steps = arguments.get(name)
     if not steps:
-        raise ValueError(
-            f"Expected `{name}` to say how many batches to take from a generator. Received: {name}={steps!r}. "
-            "Divide the number of rows by those of a batch."
+        raise refuse(
+            f"`{name}` to say how many batches to take from a generator",
+            f"{name}={steps!r}",
+            "Divide the number of rows by those of a batch.",
         )
     return steps
 
@@ -111,10 +114,10 @@ def _steps(arguments: dict[str, Any], name: str) -> int:
 def _as_arrays(batch: Any) -> Any:
     """Return a batch as a tuple of C-ordered arrays, floats in Keras' float type."""
     if not isinstance(batch, list | tuple) or not 1 <= len(batch) <= 3:
-        raise ValueError(
-            f"Expected a generator to return a list of x, y and perhaps weights. Received: {type(batch).__name__}"
-            f"{f' of length {len(batch)}' if isinstance(batch, list | tuple) else ''}. Return `list(x, y)` in R, "
-            "`(x, y)` in Python."
+        raise refuse(
+            "a generator to return a list of x, y and perhaps weights",
+            f"{type(batch).__name__}{f' of length {len(batch)}' if isinstance(batch, list | tuple) else ''}",
+            "Return `list(x, y)` in R, `(x, y)` in Python.",
         )
     return keras.tree.lists_to_tuples(keras.tree.map_structure(_as_array, tuple(batch)))
 

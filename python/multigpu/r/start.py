@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks
 from multigpu.engines import ENGINES as ENGINES
 
 MODULES = {"join_cluster": "multigpu.engines", "simulate_gpus": "multigpu.model.devices"}  # which bring TensorFlow
@@ -28,6 +29,18 @@ def run() -> None:
     while _asked:
         name, arguments = _asked.pop()
         getattr(importlib.import_module(MODULES[name]), name)(*arguments)
+
+
+def nobody_to_join() -> bool:
+    """Return whether `join_cluster()` has nothing to do, so that devices can still be simulated after it.
+
+    Raises:
+        ValueError: a scheduler has started several tasks, and no variable says where the others are.
+    """
+    if "TF_CONFIG" in os.environ or config_of_tasks(os.environ) is not None:
+        return False
+    check_no_task_is_left_out(os.environ)
+    return True
 
 
 def keep_temporary_files_in(folder: str) -> None:

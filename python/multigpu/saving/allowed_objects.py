@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.private_api.layers import is_of_keras
 from multigpu.private_api.serialization import KerasSaveable, names_found_by, objects_in_scopes, symbol
 
@@ -117,8 +118,10 @@ def _passed(custom_objects: dict[str, Any] | None) -> dict[str, Any]:
 
 def _without_code(found: Any) -> Any:
     if isinstance(found, type) and issubclass(found, WITH_CODE):
-        raise CodeInFile(
-            f"Expected a model without code in its file. Received one with a {found.__name__} layer, whose code would "
-            "be run. If you trust the file, pass `safe_mode=False`."
+        raise refuse(
+            "a model without code in its file",
+            f"one with a {found.__name__} layer, whose code would be run",
+            "If you trust the file, pass `safe_mode=False`.",
+            CodeInFile,
         )
     return found

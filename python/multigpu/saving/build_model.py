@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.engines import OUT_OF_MEMORY
 from multigpu.private_api.serialization import SafeModeScope
 from multigpu.saving.allowed_objects import CodeInFile, only_allowed, scope_of
@@ -74,9 +75,11 @@ def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: 
 
     def check_time() -> None:
         if time.thread_time() > end:
-            raise TooLong(
-                f"Expected a model that is built within {max_seconds:g} s. Received one that takes longer. Pass a "
-                "larger `max_seconds`, or `safe_mode=False` if you trust the file."
+            raise refuse(
+                f"a model that is built within {max_seconds:g} s",
+                "one that takes longer",
+                "Pass a larger `max_seconds`, or `safe_mode=False` if you trust the file.",
+                TooLong,
             )
 
     allowed = only_allowed(check_time) if safe_mode else contextlib.nullcontext()
@@ -96,7 +99,7 @@ def _explained(expected: str, remedy: str) -> Iterator[None]:
                 raise cause from None
             cause = cause.__cause__ or cause.__context__
         remedy = f"{remedy} `custom_objects={{name: object}}`."
-        raise ValueError(f"Expected a model {expected}. Received one that cannot: {error} {remedy}") from error
+        raise refuse(f"a model {expected}", f"one that cannot: {error}".rstrip("."), remedy) from error
 
 
 def _json(file: h5py.File, name: str, filepath: Any) -> Any:

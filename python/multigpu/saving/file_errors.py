@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from multigpu.base.refusal import refuse
 from multigpu.engines import OUT_OF_MEMORY
 
 
@@ -29,7 +30,7 @@ class NoReader(RuntimeError):  # noqa: N818 (it names what is missing)
 
 def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
     """Return the error for a file."""
-    return UntrustedFileError(f"Expected {expected}. Received: {os.fspath(filepath)!r}, {received}. {remedy}")
+    return refuse(expected, f"{os.fspath(filepath)!r}, {received}", remedy, UntrustedFileError)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.saving.atomic_write import expanded
 from multigpu.saving.file_errors import naming, refused
 from multigpu.saving.layer_matching import find_pairs, listed_group
@@ -65,9 +66,11 @@ def _load_unlisted(
         with unchanged_on_error(template), _named_as_weights(file.filename) as path:
             keras.Model.load_weights(template, path, skip_mismatch=skip_mismatch, **kwargs)
     except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"Expected weights that fit the model. Received: {str(shown)!r}, with others. Load it into a model of the "
-            f"same structure, or pass `skip_mismatch=True` to leave out what does not fit. Keras says: {error}"
+        raise refuse(
+            "weights that fit the model",
+            f"{str(shown)!r}, with others",
+            "Load it into a model of the same structure, or pass `skip_mismatch=True` to leave out what does not "
+            f"fit. Keras says: {error}",
         ) from error
 
 

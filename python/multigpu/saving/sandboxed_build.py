@@ -11,6 +11,7 @@ import h5py
 import keras
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.engines import OUT_OF_MEMORY, start_with_one_thread
 from multigpu.saving.allowed_objects import callers_objects
 from multigpu.saving.build_model import OUT_OF_LIMITS, build, configurations, safely
@@ -48,7 +49,7 @@ class Trial(NamedTuple):
         """
         for name, limit in (("max_seconds", max_seconds), ("max_gigabytes", max_gigabytes)):
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-                raise ValueError(f"Expected `{name}` to be a positive number. Received: {name}={shown(limit)}.")
+                raise refuse(f"`{name}` to be a positive number", f"{name}={shown(limit)}")
         names = {str(name): kind_of(each) for name, each in callers_objects(custom_objects).items()}
         config = keras.config
         settings = {"floatx": config.floatx(), "image_data_format": config.image_data_format()}

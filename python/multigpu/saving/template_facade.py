@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from multigpu.base.arguments import check_model
+from multigpu.base.refusal import refuse
 from multigpu.private_api.callers import is_for_sklearn, is_pickled
 from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving import save as saving
@@ -58,9 +59,10 @@ class TemplateFacade(AnswersAsTemplate):
         return self.template.get_compile_config()
 
     def _left_behind(self, what: str, use: str) -> ValueError:
-        return ValueError(
-            f"Expected a model of one device to be {what}: of a parallel model, that is its plain template. "
-            f"Received: {self!r}. {use}."
+        return refuse(
+            f"a model of one device to be {what}: of a parallel model, that is its plain template",
+            f"{self!r}",
+            f"{use}.",
         )
 
     def save_own_variables(self, store: Any) -> None:

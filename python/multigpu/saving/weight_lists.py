@@ -6,6 +6,8 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
+from multigpu.base.refusal import refuse
+
 TOP_LEVEL = "top_level_model_weights"
 ATTRIBUTE_BYTES = 64_000  # a little less than the limit of HDF5 for one attribute
 
@@ -49,11 +51,11 @@ def listed_names(group: h5py.Group, name: str) -> list[str]:
 def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
     within = group.get(layer)
     if not isinstance(within, h5py.Group):
-        raise ValueError(f"Expected the layers that the file lists to be in it. Received a file without {layer!r}.")
+        raise refuse("the layers that the file lists to be in it", f"a file without {layer!r}")
     listed = [Listed(name, within.get(name)) for name in listed_names(within, "weight_names")]
     missing = [one.name for one in listed if not isinstance(one.array, h5py.Dataset)]
     if missing:
-        raise ValueError(f"Expected the weights that the file lists to be in it. Received a file without {missing}.")
+        raise refuse("the weights that the file lists to be in it", f"a file without {missing}")
     return listed
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from multigpu.base.refusal import refuse
 from multigpu.saving.weight_lists import Listed
 
 Pairs = list[tuple[keras.Variable, np.ndarray]]
@@ -21,9 +22,10 @@ class Mismatch(NamedTuple):
 
     def error(self) -> ValueError:
         """The error that names the layer, the expected and the received shape."""
-        return ValueError(
-            f"Expected {self.expected} for {self.what}. Received {self.found} in the file. Load it into a model of the "
-            "same structure, or pass `skip_mismatch=True` to leave out what does not fit."
+        return refuse(
+            f"{self.expected} for {self.what}",
+            f"{self.found} in the file",
+            "Load it into a model of the same structure, or pass `skip_mismatch=True` to leave out what does not fit.",
         )
 
 

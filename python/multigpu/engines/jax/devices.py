@@ -8,13 +8,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from multigpu.base.arguments import shown
-from multigpu.plan.device_names import short_name, stand_in
-
-STARTED = (
-    "Expected `simulate_gpus()` to be called before JAX uses a device: JAX fixes its devices at first use. Received "
-    "simulate_gpus({n}) after JAX had started with {devices}. Call `multigpu.simulate_gpus({n})` right after the "
-    "imports, in a fresh process (in a notebook: restart the kernel)."
-)
+from multigpu.base.refusal import refuse
+from multigpu.plan.device_names import short_name, stand_in, started_before
 
 
 def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
@@ -45,7 +40,7 @@ def present_device(device: object, cure: str) -> str:
         name = None
     if name not in visible["others"]:
         present = visible["others"]
-        raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
+        raise refuse(f"`device` to be one of {present}", f"device={shown(device)}", f"{cure}")
     return name
 
 
@@ -96,4 +91,4 @@ def simulate(n: int, memory_limit: int) -> None:
         devices = _names(jax.local_devices())
         if len(devices) >= n > 1:
             return
-        raise RuntimeError(STARTED.format(n=n, devices=", ".join(devices))) from error
+        raise started_before(n, "JAX", devices) from error

@@ -5,6 +5,7 @@ from typing import NoReturn
 import keras
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 
 TENSORFLOW = "set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`"
 
@@ -17,9 +18,10 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
     """
     check_no_distribution()
     if keras.config.is_nnx_enabled():
-        raise ValueError(
-            "Expected a model with variables of Keras. Received: one in the NNX mode of Keras, whose variables are "
-            "those of Flax. Leave out KERAS_NNX_ENABLED, and `keras.config.enable_nnx()`."
+        raise refuse(
+            "a model with variables of Keras",
+            "one in the NNX mode of Keras, whose variables are those of Flax",
+            "Leave out KERAS_NNX_ENABLED, and `keras.config.enable_nnx()`.",
         )
 
 
@@ -27,9 +29,10 @@ def check_no_distribution() -> None:
     """Refuses a distribution of Keras, which would divide what is divided already."""
     distribution = keras.distribution.distribution()
     if distribution is not None:
-        raise ValueError(
-            "Expected no `keras.distribution` in force: a parallel model divides weights and batches itself. "
-            f"Received: {type(distribution).__name__}. Take it back with `keras.distribution.set_distribution(None)`."
+        raise refuse(
+            "no `keras.distribution` in force: a parallel model divides weights and batches itself",
+            f"{type(distribution).__name__}",
+            "Take it back with `keras.distribution.set_distribution(None)`.",
         )
 
 
@@ -39,10 +42,11 @@ def on_device(device: str) -> NoReturn:
     Raises:
         ValueError: always.
     """
-    raise ValueError(
-        "Expected Keras to run on TensorFlow, whose engine places parts of a model on devices. Received: "
+    raise refuse(
+        "Keras to run on TensorFlow, whose engine places parts of a model on devices",
         f"on_device({shown(device)}) on JAX, where a step is one program without devices inside; it divides weights "
-        f"among the GPUs by itself. Leave it out, or {TENSORFLOW}."
+        "among the GPUs by itself",
+        f"Leave it out, or {TENSORFLOW}.",
     )
 
 
@@ -52,9 +56,10 @@ def part_devices(model: keras.Model) -> NoReturn:
     Raises:
         ValueError: always.
     """
-    raise ValueError(
-        "Expected `gpus` to be a whole number or a list of devices. Received: a list of groups, which are for parts "
-        f"of a model on several devices. JAX has none. Name each device by itself, or {TENSORFLOW}."
+    raise refuse(
+        "`gpus` to be a whole number or a list of devices",
+        "a list of groups, which are for parts of a model on several devices",
+        f"JAX has none. Name each device by itself, or {TENSORFLOW}.",
     )
 
 
@@ -64,9 +69,10 @@ def estimate_devices(*_: object) -> NoReturn:
     Raises:
         ValueError: always.
     """
-    raise ValueError(
-        "Expected Keras to run on TensorFlow, whose engine estimates memory. Received: estimate() on JAX. See what "
-        f"devices hold in `parallel.overview()`, or {TENSORFLOW}."
+    raise refuse(
+        "Keras to run on TensorFlow, whose engine estimates memory",
+        "estimate() on JAX",
+        f"See what devices hold in `parallel.overview()`, or {TENSORFLOW}.",
     )
 
 

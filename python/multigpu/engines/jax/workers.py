@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 
 from multigpu.base.arguments import by_name, shown
+from multigpu.base.refusal import refuse
 from multigpu.cluster.callbacks import allowed
 from multigpu.cluster.config import Cluster, described
 from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
@@ -40,9 +41,10 @@ def join_cluster(resolver: Any = None) -> None:
         ValueError: a resolver of TensorFlow is given, or a scheduler does not say where the tasks are.
     """
     if resolver is not None:
-        raise ValueError(
-            "Expected `resolver` to be None on JAX, for TF_CONFIG, SLURM or MPI. Received: "
-            f"resolver={shown(resolver)}. Leave it out, or {TENSORFLOW}."
+        raise refuse(
+            "`resolver` to be None on JAX, for TF_CONFIG, SLURM or MPI",
+            f"resolver={shown(resolver)}",
+            f"Leave it out, or {TENSORFLOW}.",
         )
     cluster = _described()
     if cluster is None:
@@ -75,9 +77,10 @@ def joined_cluster() -> Cluster | None:
         return _described()
     cluster = described(os.environ)
     if cluster is not None:
-        raise ValueError(
-            f"Expected to join before JAX uses a device, since TF_CONFIG describes {cluster.size} workers. Received: "
-            f"JAX started first, on {cluster}. Import multigpu, with TF_CONFIG set, at the top of the script."
+        raise refuse(
+            f"to join before JAX uses a device, since TF_CONFIG describes {cluster.size} workers",
+            f"JAX started first, on {cluster}",
+            "Import multigpu, with TF_CONFIG set, at the top of the script.",
         )
     say_that_tasks_train_apart(os.environ)
     return None
@@ -99,9 +102,11 @@ def _check_alike(told: list[Any], what: str, plan: Plan) -> None:
     sums = np.ravel(process_allgather(np.uint32(zlib.crc32(repr(told).encode()))))
     for number in np.flatnonzero(sums != sums[0]):
         name = plan.cluster.name(number) if plan.cluster else f"worker {number}"
-        raise ValueError(
-            f"Expected the same program on all workers. Received: other {what} on {name} than on the chief. Install "
-            "the same versions everywhere, build the same model with as many devices on each, and call it alike."
+        raise refuse(
+            "the same program on all workers",
+            f"other {what} on {name} than on the chief",
+            "Install the same versions everywhere, build the same model with as many devices on each, and call it "
+            "alike.",
         )
 
 
@@ -159,9 +164,10 @@ class MultiWorkerTraining(Training):
         for name, value in arguments.items():
             leaves = keras.tree.flatten(value) if name in DATA else []
             if not all(leaf is None or hasattr(leaf, "__array__") for leaf in leaves):
-                raise ValueError(
-                    f"Expected `{name}` to be arrays, the same on all workers. Received on JAX: {shown(value)}. Pass "
-                    f"arrays, or {TENSORFLOW}, where each worker may have a dataset of its own."
+                raise refuse(
+                    f"`{name}` to be arrays on JAX, the same on all workers",
+                    shown(value),
+                    f"Pass arrays, or {TENSORFLOW}, where each worker may have a dataset of its own.",
                 )
             told.append((name, [np.shape(leaf) for leaf in leaves] if name in DATA else str(value)))
         _check_alike([each for each in told if each[0] not in ("callbacks", "verbose")], "arguments", self.plan)

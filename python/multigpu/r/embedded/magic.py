@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.r.embedded.conversion import pending
 from multigpu.r.embedded.request import Request
 from multigpu.r.embedded.session import started_r
@@ -25,9 +26,7 @@ OURS = OF_PYTHON | {"list", "matrix", "array", "numeric", "integer", "logical", 
 def add_magic(shell: Any) -> None:
     """Add `%R` and `%%R` to a shell."""
     if not callable(getattr(shell, "register_magics", None)) or isinstance(shell, type):
-        raise ValueError(
-            f"Expected `shell` to be IPython's. Received: shell={shown(shell)}. Use `%load_ext multigpu.embedded_r`."
-        )
+        raise refuse("`shell` to be IPython's", f"shell={shown(shell)}", "Use `%load_ext multigpu.embedded_r`.")
     started_r()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # about pandas, which it recommends, and reticulate, which is intended

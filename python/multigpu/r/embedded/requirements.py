@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 
+from multigpu.base.refusal import refuse
+
 RPY2_FOR_OLD_R = "rpy2>=3.5.17,<3.6"  # newer versions do not load with R before 4.5
 RPY2_FOR_NEW_R = "rpy2>=3.6.9,<3.7"
 
@@ -16,35 +18,43 @@ def check_r_and_rpy2() -> None:
     """Raise an ImportError without R, or without an rpy2 that fits it."""
     r_version = version_of_r()
     if r_version is None:
-        raise ImportError(
-            "Expected R 4.1 or later, on PATH or at R_HOME. Received: none. Install R from https://cran.r-project.org, "
-            "on Debian or Ubuntu with `apt-get install r-base-core`."
+        raise refuse(
+            "R 4.1 or later, on PATH or at R_HOME",
+            "none",
+            "Install R from https://cran.r-project.org, on Debian or Ubuntu with `apt-get install r-base-core`.",
+            error=ImportError,
         )
     cure = f"Run `{sys.executable} -m pip install '{rpy2_for(r_version)}'` and start Python anew."
     try:
         rpy2_version = importlib.metadata.version("rpy2")
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError(f"Expected the package rpy2, which hosts R in Python. Received: none. {cure}") from None
+        raise refuse("the package rpy2, which hosts R in Python", "none", f"{cure}", error=ImportError) from None
     try:
         importlib.import_module("rpy2.rinterface")
     except Exception as error:  # rpy2 is not found, or R lacks a symbol, or a library is missing
-        raise ImportError(
-            f"Expected an rpy2 that fits R {r_version}. Received: rpy2 {rpy2_version}, which does not load: {error}. "
-            f"{cure}"
+        raise refuse(
+            f"an rpy2 that fits R {r_version}",
+            f"rpy2 {rpy2_version}, which does not load: {error}",
+            cure,
+            error=ImportError,
         ) from error
 
 
 def check_packages(reticulate: str, multigpu: str, wanted: str, libraries: str) -> None:
     """Raise an ImportError if R packages are missing or too old. "" is the version of a missing one."""
     if is_before(reticulate, "1.28"):
-        raise ImportError(
-            f"Expected the R package reticulate 1.28 or later. Received: {reticulate or 'none'}, in {libraries}. In R, "
-            'run `install.packages("reticulate")`.'
+        raise refuse(
+            "the R package reticulate 1.28 or later",
+            f"{reticulate or 'none'}, in {libraries}",
+            'In R, run `install.packages("reticulate")`.',
+            error=ImportError,
         )
     if multigpu != wanted:
-        raise ImportError(
-            f"Expected the R package multigpu {wanted}. Received: {multigpu or 'none'}, in {libraries}. In a clone of "
-            "this repository, run `R CMD INSTALL .`, or set R_LIBS to the library that has it."
+        raise refuse(
+            f"the R package multigpu {wanted}",
+            f"{multigpu or 'none'}, in {libraries}",
+            "In a clone of this repository, run `R CMD INSTALL .`, or set R_LIBS to the library that has it.",
+            error=ImportError,
         )
 
 

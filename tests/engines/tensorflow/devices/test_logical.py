@@ -53,7 +53,7 @@ def test_after_tensorflow_has_started_its_devices_are_fixed():
     assert before.endswith("CPU:0 []")  # one CPU is no GPU
     assert error == (
         "Expected `simulate_gpus()` to be called before TensorFlow uses a device: TensorFlow fixes its devices at "
-        "first use. Received simulate_gpus(2) after TensorFlow had started with CPU:0. Call "
+        "first use. Received: simulate_gpus(2) after TensorFlow had started with CPU:0. Call "
         "`multigpu.simulate_gpus(2)` right after the imports, in a fresh process (in a notebook: restart the kernel)."
     )
     assert after == "[]"
@@ -73,7 +73,7 @@ def test_simulating_as_many_devices_again_changes_nothing():
 def test_another_number_is_refused_naming_the_devices_there_are():
     with pytest.raises(RuntimeError) as error:
         simulate_gpus(4)
-    assert f"Received simulate_gpus(4) after TensorFlow had started with {', '.join(EIGHT)}." in str(error.value)
+    assert f"Received: simulate_gpus(4) after TensorFlow had started with {', '.join(EIGHT)}." in str(error.value)
     assert available_gpus() == EIGHT
 
 

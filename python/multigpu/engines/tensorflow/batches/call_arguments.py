@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.riders import Riders
 
 PLAIN = (bool, int, float, str, type(None))  # arguments whose values may change what a call does
@@ -26,9 +27,10 @@ class CallArguments:
         self._riders = Riders(self._inputs)
         self._types = open_types(self.tensors)
         if not self._with_rows:
-            raise ValueError(
-                "Expected a batch: at least one input tensor with rows. "
-                f"Received: args={args}, kwargs={kwargs}. Pass arrays or tensors whose first axis is the batch."
+            raise refuse(
+                "a batch: at least one input tensor with rows",
+                f"args={args}, kwargs={kwargs}",
+                "Pass arrays or tensors whose first axis is the batch.",
             )
 
     @property

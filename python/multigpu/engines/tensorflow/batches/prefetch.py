@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.device_iterator import iterators_on
 from multigpu.engines.tensorflow.batches.split_merge import share_rows, take_rows
 
@@ -92,9 +93,11 @@ class SlicedIterator(tf.data.Iterator):
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
         """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
-        raise NotImplementedError(
-            "Expected one step at a time. Received: a function that asks whether there is one more batch. Set "
-            "`steps_per_execution` in `compile()`, or call `get_next()`."
+        raise refuse(
+            "one step at a time",
+            "a function that asks whether there is one more batch",
+            "Set `steps_per_execution` in `compile()`, or call `get_next()`.",
+            error=NotImplementedError,
         )
 
     def __iter__(self) -> "SlicedIterator":

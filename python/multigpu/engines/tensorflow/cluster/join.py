@@ -6,6 +6,7 @@ import os
 import tensorflow as tf
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster, described, jobs_of
 from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
 from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
@@ -56,10 +57,10 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
     if cluster is None or cluster == before:
         return
     if before is not None:
-        raise ValueError(
-            f"Expected one cluster. Received: {cluster}, with {', '.join(cluster.addresses)}, and before "
-            f"{before}, with {', '.join(before.addresses)}. Set TF_CONFIG or call `join_cluster()`, not both, and "
-            "before a model is built."
+        raise refuse(
+            "one cluster",
+            f"{cluster}, with {', '.join(cluster.addresses)}, and before {before}, with {', '.join(before.addresses)}",
+            "Set TF_CONFIG or call `join_cluster()`, not both, and before a model is built.",
         )
     if has_started():
         raise _too_late(cluster, known, "Call `multigpu.join_cluster()`")
@@ -79,9 +80,10 @@ def _known_here() -> tuple[str, Cluster | None]:
 
 def _found_by(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster | None:
     if not isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver):
-        raise ValueError(
-            "Expected `resolver` to be one of `tf.distribute.cluster_resolver`, or None for TF_CONFIG, SLURM or MPI. "
-            f"Received: resolver={shown(resolver)}. Call `join_cluster()` in a task of `srun` or `mpirun`."
+        raise refuse(
+            "`resolver` to be one of `tf.distribute.cluster_resolver`, or None for TF_CONFIG, SLURM or MPI",
+            f"resolver={shown(resolver)}",
+            "Call `join_cluster()` in a task of `srun` or `mpirun`.",
         )
     return _described_as(_config_of(resolver), "the resolver")
 
@@ -93,10 +95,10 @@ def _described_as(config: str, known_as: str) -> Cluster | None:
 def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
     spec = resolver.cluster_spec()  # some resolvers know their task only after this
     if not resolver.task_type or resolver.task_id is None:
-        raise ValueError(
-            "Expected a resolver that knows which task this process is. Received: "
-            f"{type(resolver).__name__} with task_type={resolver.task_type!r} and task_id={resolver.task_id!r}. "
-            "Give it both, for instance `resolver.task_type, resolver.task_id = 'worker', 0` for the first worker."
+        raise refuse(
+            "a resolver that knows which task this process is",
+            f"{type(resolver).__name__} with task_type={resolver.task_type!r} and task_id={resolver.task_id!r}",
+            "Give it both, for instance `resolver.task_type, resolver.task_id = 'worker', 0` for the first worker.",
         )
     task = {"type": resolver.task_type, "index": resolver.task_id}
     # some resolvers return numbers of numpy
@@ -129,9 +131,11 @@ def check_joined() -> None:
 
 
 def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
-    return ValueError(
-        f"Expected to join before TensorFlow uses a device, since {known} {cluster.size} workers: TensorFlow opens "
-        f"its port when it starts. Received: TensorFlow started first, on {cluster}. {cure} at the top of the script."
+    return refuse(
+        f"to join before TensorFlow uses a device, since {known} {cluster.size} workers: TensorFlow opens its port "
+        "when it starts",
+        f"TensorFlow started first, on {cluster}",
+        f"{cure} at the top of the script.",
     )
 
 

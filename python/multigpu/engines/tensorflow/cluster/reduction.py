@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.collective import Group
 from multigpu.engines.tensorflow.cluster.one_worker import AddUp, Gradient, Merge, OneWorker
@@ -180,9 +181,10 @@ def _check_travels(x: tf.Tensor) -> None:
     """Raise an error for types that collective ops do not support."""
     if not isinstance(x, tf.Tensor) or x.dtype == tf.string:
         kind = x.dtype.name if isinstance(x, tf.Tensor) else type(x).__name__
-        raise ValueError(
-            "Expected dense numbers where a loss, or the state of a layer, depends on the rows of several workers. "
-            f"Received: {kind}. Compute it in a layer that takes numbers, or train on one machine."
+        raise refuse(
+            "dense numbers where a loss, or the state of a layer, depends on the rows of several workers",
+            kind,
+            "Compute it in a layer that takes numbers, or train on one machine.",
         )
 
 

@@ -5,14 +5,9 @@ import functools
 import tensorflow as tf
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.plan import device_names
-from multigpu.plan.device_names import HERE, stand_in
-
-STARTED = (
-    "Expected `simulate_gpus()` to be called before TensorFlow uses a device: TensorFlow fixes its devices at first "
-    "use. Received simulate_gpus({n}) after TensorFlow had started with {devices}. Call `multigpu.simulate_gpus({n})` "
-    "right after the imports, in a fresh process (in a notebook: restart the kernel)."
-)
+from multigpu.plan.device_names import HERE, stand_in, started_before
 
 
 def available_gpus() -> list[str]:
@@ -35,9 +30,11 @@ def simulate(n: int, memory_limit: int) -> None:
     if len(physical) >= n > 1:
         return  # real ones exist
     if len(physical) > 1:
-        raise ValueError(
-            f"Expected one GPU or none to simulate {n} GPUs. Received: a machine with {len(physical)} GPUs. Use these, "
-            f"`multi_gpu_model(model, gpus={len(physical)})`, or hide all but one with CUDA_VISIBLE_DEVICES=0."
+        raise refuse(
+            f"one GPU or none to simulate {n} GPUs",
+            f"a machine with {len(physical)} GPUs",
+            f"Use these, `multi_gpu_model(model, gpus={len(physical)})`, or hide all but one with "
+            "CUDA_VISIBLE_DEVICES=0.",
         )
     limit = memory_limit if physical else None
     device = physical[0] if physical else tf.config.list_physical_devices("CPU")[0]
@@ -46,8 +43,7 @@ def simulate(n: int, memory_limit: int) -> None:
             device, [tf.config.LogicalDeviceConfiguration(memory_limit=limit) for _ in range(n)]
         )
     except RuntimeError as error:
-        started = ", ".join(_logical("GPU") + _logical("CPU"))
-        raise RuntimeError(STARTED.format(n=n, devices=started)) from error
+        raise started_before(n, "TensorFlow", _logical("GPU") + _logical("CPU")) from error
 
 
 def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
@@ -73,7 +69,7 @@ def present_device(device: object, cure: str) -> str:
     name = _short_name(device) if isinstance(device, str) else None
     name = name and stand_in(name, available_gpus())
     if name not in present:
-        raise ValueError(f"Expected `device` to be one of {present}. Received: device={shown(device)}. {cure}")
+        raise refuse(f"`device` to be one of {present}", f"device={shown(device)}", f"{cure}")
     return name
 
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches
 from multigpu.engines.tensorflow.batches.fit_arguments import are_arrays
@@ -111,11 +112,13 @@ def _of_arrays(
     told = all_gather_numbers([rows, size], cluster)
     for number, (others, others_size) in enumerate(told):
         if (others, others_size) != (rows, size):
-            raise ValueError(
-                "Expected the same arrays and the same `batch_size` on all workers, which deal the rows of each joint "
-                f"batch among them. Received: {rows} rows in batches of {size} here, and {others:.0f} in batches of "
-                f"{others_size:.0f} on {cluster.name(number)}. Pass all rows everywhere; or pass what each worker has "
-                "as a `tf.data.Dataset` with the auto-shard policy OFF."
+            raise refuse(
+                "the same arrays and the same `batch_size` on all workers, which deal the rows of each joint batch "
+                "among them",
+                f"{rows} rows in batches of {size} here, and {others:.0f} in batches of {others_size:.0f} on "
+                f"{cluster.name(number)}",
+                "Pass all rows everywhere; or pass what each worker has as a `tf.data.Dataset` with the auto-shard "
+                "policy OFF.",
             )
 
     def own(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -134,9 +137,8 @@ def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> Glob
     numbers = all_gather_numbers([mine], cluster)[:, 0].astype(int)
     if not all(numbers):
         none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))
-        raise ValueError(
-            "Expected data on all workers. "
-            f"Received: not one batch on {none}. Use fewer workers, or deal the data more evenly."
+        raise refuse(
+            "data on all workers", f"not one batch on {none}", "Use fewer workers, or deal the data more evenly."
         )
     if all(numbers == INFINITE) or (len(set(numbers)) == 1 and numbers[0] > 0):
         return GlobalBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)

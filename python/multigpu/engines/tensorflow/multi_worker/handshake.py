@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.base.version import __version__
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
@@ -82,10 +83,11 @@ def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> Non
     for number, answer in enumerate(told):
         for question, expected in told[0].items():
             if answer.get(question) != expected:
-                raise ValueError(
-                    "Expected the same program on all workers. "
-                    f"Received: {question}: {answer.get(question)} on {cluster.name(number)}, and {expected} on "
-                    f"{cluster.name(0)}. {cure}"
+                raise refuse(
+                    "the same program on all workers",
+                    f"{question}: {answer.get(question)} on {cluster.name(number)}, and {expected} on "
+                    f"{cluster.name(0)}",
+                    cure,
                 )
 
 

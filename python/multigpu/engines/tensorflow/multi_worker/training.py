@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.arguments import by_name
+from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, released
 from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
@@ -137,10 +138,11 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         """Raise an error for several steps per execution if the number of steps is unknown."""
         known = batches.num_batches is not None or arguments.get("steps_per_epoch") is not None
         if not known and self.steps_per_execution > 1:
-            raise ValueError(
-                "Expected data of known length where `steps_per_execution` is above 1 and several workers train. "
-                f"Received: steps_per_execution={self.steps_per_execution} and data of unknown length. Pass "
-                "`steps_per_epoch`, or say the length with `dataset.apply(tf.data.experimental.assert_cardinality(n))`."
+            raise refuse(
+                "data of known length where `steps_per_execution` is above 1 and several workers train",
+                f"steps_per_execution={self.steps_per_execution} and data of unknown length",
+                "Pass `steps_per_epoch`, or say the length with "
+                "`dataset.apply(tf.data.experimental.assert_cardinality(n))`.",
             )
 
     def _with_batches(self, arguments: dict[str, Any], batches: GlobalBatches) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
@@ -67,11 +68,10 @@ class DataParallelCall:
 
     def _refuse_one_program(self) -> None:
         if within_xla():
-            raise ValueError(
-                "Expected a function that XLA does not compile as a whole: its program would run on one device. "
-                f"Received: a call of {self._template.name!r}, which runs on several, in a `tf.function` with "
-                "`jit_compile=True`. Leave that out there, and compile the model with `jit_compile=True`: XLA then "
-                "compiles each replica."
+            raise refuse(
+                "a function that XLA does not compile as a whole: its program would run on one device",
+                f"a call of {self._template.name!r}, which runs on several, in a `tf.function` with `jit_compile=True`",
+                "Leave that out there, and compile the model with `jit_compile=True`: XLA then compiles each replica.",
             )
 
     @contextlib.contextmanager

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, merge, share_rows, split
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
@@ -122,11 +123,11 @@ class _Steps:
         overwritten = [variable.path for variable in self.parts.weights if is_overwritten(variable)]
         if overwritten:
             where = "several workers" if self.workers.several else f"the devices {devices}"
-            raise ValueError(
-                "Expected one worker, and one slice for each device, for a template with variables that are "
-                "overwritten with their gradient, such as scales of float8: of these the largest of all slices is "
-                f"kept. Received: {where} and the variable {overwritten[0]!r}. List each device once in one process, "
-                "or set the variable's `trainable=False`."
+            raise refuse(
+                "one worker, and one slice for each device, for a template with variables that are overwritten with "
+                "their gradient, such as scales of float8: of these the largest of all slices is kept",
+                f"{where} and the variable {overwritten[0]!r}",
+                "List each device once in one process, or set the variable's `trainable=False`.",
             )
 
     def split(self) -> Slices:

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 INSTEAD = (
@@ -23,9 +24,10 @@ def check_no_strategy(what: str) -> None:
         ValueError: there is a strategy.
     """
     if tf.distribute.has_strategy():
-        raise ValueError(
-            f"Expected {what} outside of any `strategy.scope()`: multigpu spreads the work by itself. "
-            f"Received: the scope of {type(tf.distribute.get_strategy()).__name__}. {INSTEAD}"
+        raise refuse(
+            f"{what} outside of any `strategy.scope()`: multigpu spreads the work by itself",
+            f"the scope of {type(tf.distribute.get_strategy()).__name__}",
+            INSTEAD,
         )
 
 
@@ -38,7 +40,9 @@ def check_made_without(model: keras.Model) -> None:
     copied = [v for v in model.variables if isinstance(backing_variable(v), tf.distribute.DistributedValues)]
     if copied:
         strategy = backing_variable(copied[0]).distribute_strategy
-        raise ValueError(
-            f"Expected a template made outside of any `strategy.scope()`. Received: {model.name!r}, whose weight "
-            f"{copied[0].path!r} was made in the scope of {type(strategy).__name__}, once per device. {INSTEAD}"
+        raise refuse(
+            "a template made outside of any `strategy.scope()`",
+            f"{model.name!r}, whose weight {copied[0].path!r} was made in the scope of {type(strategy).__name__}, "
+            "once per device",
+            INSTEAD,
         )

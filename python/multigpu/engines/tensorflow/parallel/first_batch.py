@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.differences import differences, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
@@ -101,11 +102,13 @@ class FirstBatchCheck:
 
     def _refusal(self, who: str) -> WholeBatchError:
         first, last = (f"{rows.begin} to {rows.end - 1}" for rows in self._slices)
-        return WholeBatchError(
-            "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-            f"Received: {who}. When rows {first} and {last} of the first batch are run apart, {self.seen}. Keep rows "
-            "apart there; or compare them in a loss function or by `add_loss()`, which see the global batch; or run "
-            f"the template on one device. With {SWITCH}=0 nothing is checked: each replica then sees its slice alone."
+        return refuse(
+            "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
+            who,
+            f"When rows {first} and {last} of the first batch are run apart, {self.seen}. Keep rows apart there; or "
+            "compare them in a loss function or by `add_loss()`, which see the global batch; or run the template on "
+            f"one device. With {SWITCH}=0 nothing is checked: each replica then sees its slice alone.",
+            error=WholeBatchError,
         )
 
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:

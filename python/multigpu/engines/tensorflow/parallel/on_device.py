@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.devices.logical import present_device
 from multigpu.engines.tensorflow.parallel.placed_call import PlacedCall, keep_weights
 from multigpu.engines.tensorflow.replicas.parts import in_parts, part_scope
@@ -150,9 +151,10 @@ def _build(device: str, original: Callable, model: keras.Sequential, *args: Any,
 
 def _add(device: str, original: Callable, model: keras.Sequential, layer: keras.Layer, rebuild: bool = True) -> None:
     if rebuild:
-        raise ValueError(
-            "Expected layers and models to be called in `on_device()`. Received: `add()` of the Sequential "
-            f"{model.name!r}, which calls all of its layers anew each time. Call them as functions, "
-            f"`with on_device({device!r}): x = layer(x)`, and make a `keras.Model(inputs, outputs)` of it."
+        raise refuse(
+            "layers and models to be called in `on_device()`",
+            f"`add()` of the Sequential {model.name!r}, which calls all of its layers anew each time",
+            f"Call them as functions, `with on_device({device!r}): x = layer(x)`, and make a `keras.Model(inputs, "
+            "outputs)` of it.",
         )
     original(model, layer, rebuild)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.split_merge import MERGED
@@ -24,16 +25,20 @@ def name_layer(
     """Raises a better error for a call that failed because of a layer that needs its batch in one piece, if it did."""
     if MERGED in str(error):
         shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
-        raise WholeBatchError(
-            "Expected outputs that have one shape in all slices but for their rows, so that they can be merged. "
-            f"Received: slices of shapes {' and '.join(shapes)}: each is as long as its own longest row. Give all rows "
-            "one length, as `x.to_tensor(shape=(None, 20))` and `output_sequence_length=20` do; or return ragged rows."
+        raise refuse(
+            "outputs that have one shape in all slices but for their rows, so that they can be merged",
+            f"slices of shapes {' and '.join(shapes)}: each is as long as its own longest row",
+            "Give all rows one length, as `x.to_tensor(shape=(None, 20))` and `output_sequence_length=20` do; or "
+            "return ragged rows.",
+            error=WholeBatchError,
         ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
-        raise WholeBatchError(
-            "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-            f"Received: {change}. Return one row per row there, or run the template on one device. It ended in: {error}"
+        raise refuse(
+            "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
+            change,
+            f"Return one row per row there, or run the template on one device. It ended in: {error}",
+            error=WholeBatchError,
         ) from error
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_without
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
@@ -47,20 +48,20 @@ def _check_inputs(model: keras.Model) -> None:
         return
     for tensor in symbolic(model, "inputs"):
         if is_fixed(tensor):
-            raise ValueError(
-                "Expected inputs with an open batch axis, so that a batch can be split. "
-                f"Received: input {tensor.name!r} with the fixed batch size {tensor.shape[0]}. "
-                "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
+            raise refuse(
+                "inputs with an open batch axis, so that a batch can be split",
+                f"input {tensor.name!r} with the fixed batch size {tensor.shape[0]}",
+                "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`.",
             )
 
 
 def _check_stateless(model: keras.Model) -> None:
     for layer in sublayers(model):
         if getattr(layer, "stateful", False):
-            raise ValueError(
-                "Expected layers that keep nothing between batches. "
-                f"Received: the stateful layer {layer.name!r}, whose state has one row per row of a global batch. "
-                "Use `stateful=False`, or train the template on one device."
+            raise refuse(
+                "layers that keep nothing between batches",
+                f"the stateful layer {layer.name!r}, whose state has one row per row of a global batch",
+                "Use `stateful=False`, or train the template on one device.",
             )
 
 
@@ -95,11 +96,11 @@ def _check_rows_apart(model: keras.Model) -> None:
         return
     for (name, shape), two, three in zip(outputs, _output_shapes(model, 2), _output_shapes(model, 3), strict=True):
         if two[1:] != three[1:]:
-            raise ValueError(
-                "Expected outputs whose rows do not depend on how many there are. "
-                f"Received: output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for "
-                f"3 rows {tuple(three)}. Return values of single rows, and compare rows in a loss function, which sees "
-                "the global batch."
+            raise refuse(
+                "outputs whose rows do not depend on how many there are",
+                f"output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for 3 rows "
+                f"{tuple(three)}",
+                "Return values of single rows, and compare rows in a loss function, which sees the global batch.",
             )
 
 
@@ -112,11 +113,11 @@ def _check_rows_kept(model: keras.Model) -> None:
             given = [x.shape for x in keras.tree.flatten(operation.input) if x.shape and x.shape[0] is None]
             lost = [x.shape for x in keras.tree.flatten(operation.output) if None not in x.shape]
             if given and lost and not _may_stand_for_all(operation, part):
-                raise ValueError(
-                    "Expected functions that take the rows of a batch one by one, so that slices of it can be run and "
-                    f"merged. Received: {operation.name!r}, whose output has shape {tuple(lost[0])} for an input of "
-                    f"shape {tuple(given[0])}. Keep the batch axis, or compare rows in a loss function, which sees the "
-                    "global batch."
+                raise refuse(
+                    "functions that take the rows of a batch one by one, so that slices of it can be run and merged",
+                    f"{operation.name!r}, whose output has shape {tuple(lost[0])} for an input of shape "
+                    f"{tuple(given[0])}",
+                    "Keep the batch axis, or compare rows in a loss function, which sees the global batch.",
                 )
 
 
@@ -140,10 +141,10 @@ def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
     try:
         return _output_shapes(model, None)
     except Exception as error:  # of a layer of somebody's own: anything
-        raise ValueError(
-            "Expected a model that takes batches of any size, so that a batch can be split. "
-            f"Received: {model.name!r}, which was built with {rows} rows and fails where their number is open: {error} "
-            "Let its layers ask for it, as `keras.ops.shape(x)[0]`."
+        raise refuse(
+            "a model that takes batches of any size, so that a batch can be split",
+            f"{model.name!r}, which was built with {rows} rows and fails where their number is open: {error} Let its "
+            "layers ask for it, as `keras.ops.shape(x)[0]`",
         ) from error
 
 

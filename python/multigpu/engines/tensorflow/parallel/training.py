@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.arguments import by_name
+from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.fit_arguments import call_fit, call_with_batches
 from multigpu.engines.tensorflow.batches.prefetch import SlicedBatch
@@ -171,10 +172,11 @@ class Training(TrackedAsTemplate, keras.Model):
         if self._num_calls > before:
             self._steps_that_call.add(step)
         elif step not in self._steps_that_call:  # or else it may be a function that was traced before
-            raise ValueError(
-                f"Expected `{step}` of {type(self.template).__name__} to call the model itself, as "
-                "`self(x, training=True)`: that is the call that is spread over the devices. Received: one that only "
-                f"calls parts of it. {parallel_parts(self.template)}"
+            raise refuse(
+                f"`{step}` of {type(self.template).__name__} to call the model itself, as `self(x, training=True)`: "
+                "that is the call that is spread over the devices",
+                "one that only calls parts of it",
+                f"{parallel_parts(self.template)}",
             )
         return result
 

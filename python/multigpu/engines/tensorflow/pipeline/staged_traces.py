@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.replicas.replica import Function, Replica
 
@@ -45,10 +46,10 @@ class StagedTraces:
         graph = trace.function.graph.as_graph_def()
         written = [node.name for node in graph.node if "_gradient_op_type" in node.attr]
         if written:
-            raise ValueError(
-                "Expected ops of TensorFlow with gradients of its own in a template with synchronized "
-                "BatchNormalization of which gradients of gradients are taken. Received: "
-                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is. Use another one, "
-                "or `synchronized=False`."
+            raise refuse(
+                "ops of TensorFlow with gradients of its own in a template with synchronized BatchNormalization of "
+                "which gradients of gradients are taken",
+                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is",
+                "Use another one, or `synchronized=False`.",
             )
         return trace

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.profiling.activation_memory import specs_of, tensor_bytes
 from multigpu.engines.tensorflow.profiling.float_operations import total
 from multigpu.engines.tensorflow.profiling.layer_trace import LayerTrace, Piece
@@ -21,10 +22,10 @@ def estimate_layers(template: keras.Model) -> list[LayerEstimate]:
     """
     specs = specs_of(template, 1)
     if specs is None:
-        raise ValueError(
-            "Expected a template that knows the shapes of its inputs, so that its layers can be traced. Received: "
-            f"{template.name!r}, a {type(template).__name__} without `inputs`. Use a functional model, or a Sequential "
-            "with an `Input`."
+        raise refuse(
+            "a template that knows the shapes of its inputs, so that its layers can be traced",
+            f"{template.name!r}, a {type(template).__name__} without `inputs`",
+            "Use a functional model, or a Sequential with an `Input`.",
         )
     trace = LayerTrace(template, specs)
     weights, work = _weights(trace.pieces), [trace.work(piece) for piece in trace.pieces]

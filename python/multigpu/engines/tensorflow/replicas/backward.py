@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, floating, untaped
 
@@ -126,10 +127,10 @@ class Backward:
             again = self._run.tape(arguments[: len(self._arrived)])
             gradients = self._run.gradients(again, used, arguments[len(self._arrived) :], noted=False)
             if any(gradients[part] is None for part in parts):
-                raise ValueError(
-                    "Expected derivatives of a parallel model by `tf.GradientTape`, one within another for higher "
-                    "orders. Received: a `tf.autodiff.ForwardAccumulator`, in which TensorFlow's tapes record nothing. "
-                    "Use tapes, or call the template, which runs on one device."
+                raise refuse(
+                    "derivatives of a parallel model by `tf.GradientTape`, one within another for higher orders",
+                    "a `tf.autodiff.ForwardAccumulator`, in which TensorFlow's tapes record nothing",
+                    "Use tapes, or call the template, which runs on one device.",
                 )
             targets = [_values(gradients[part]) for part in parts]
             sources = [*arguments, *self._run.tables]

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fresh, handled, is_compiled
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
@@ -50,10 +51,10 @@ class _InnerGraphs:
         with self._scope.inner_graph():  # some ops are XLA's alone
             result = original(fresh(function), *args, **kwargs)
         if self._scope.found:
-            raise ValueError(
-                "Expected `tf.function(jit_compile=True)` around layers that keep no state. Received: "
-                f"{function.name!r}, in which {self._scope.found[0].path!r} is assigned. Leave `jit_compile` out "
-                "there, and compile the model with `jit_compile=True`."
+            raise refuse(
+                "`tf.function(jit_compile=True)` around layers that keep no state",
+                f"{function.name!r}, in which {self._scope.found[0].path!r} is assigned",
+                "Leave `jit_compile` out there, and compile the model with `jit_compile=True`.",
             )
         return result
 

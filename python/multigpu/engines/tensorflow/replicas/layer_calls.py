@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
 from multigpu.private_api.layers import runs_code_of_keras
@@ -144,8 +145,9 @@ def own_calls(call: LayerCall) -> Iterator[LayerCall]:
 
 def other_calls(layer: keras.Layer) -> ValueError:
     """The error for a template of which two runs cannot be compared, from this layer on."""
-    return ValueError(
-        "Expected a template that calls the same layers each time, so that a loss or a state can be computed once for "
-        f"the global batch. Received: {layer.name!r}, called otherwise the second time. Let `call` depend on its "
-        "arguments alone, or give the variable `aggregation='mean'` or `'sum'`."
+    return refuse(
+        "a template that calls the same layers each time, so that a loss or a state can be computed once for the "
+        "global batch",
+        f"{layer.name!r}, called otherwise the second time",
+        "Let `call` depend on its arguments alone, or give the variable `aggregation='mean'` or `'sum'`.",
     )

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
 from multigpu.engines.tensorflow.batches.riders import Riders
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -117,10 +118,11 @@ def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
             return
     name = ".".join(str(part) for part in path) or "0"
     if isinstance(output, CONSTANTS):
-        raise ValueError(
-            "Expected outputs with rows, or None, of a model that runs op by op, where a number may be one of a slice. "
-            f"Received: output {name!r}, which is {shown(output)}. Compile without `run_eagerly`, which shows what is "
-            "the same for all rows; or return it from another method."
+        raise refuse(
+            "outputs with rows, or None, of a model that runs op by op, where a number may be one of a slice",
+            f"output {name!r}, which is {shown(output)}",
+            "Compile without `run_eagerly`, which shows what is the same for all rows; or return it from another "
+            "method.",
         )
     raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.graphs import bodies_of
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 
@@ -37,11 +38,12 @@ def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Seq
     graph: Any = function.graph
     for (held, _), op in zip(graph.captures, _changed_by(graph, [inside for _, inside in graph.captures]), strict=True):
         if op is not None:
-            raise WholeBatchError(
-                "Expected layers that keep what they change in variables of Keras, of which a batch has one value. "
-                f"Received: {_name(held, function, layers)}, which {op} changes: every replica would do so. Make it by "
-                "`self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; or change it "
-                "in a callback or a step of your own, outside of the model's call."
+            raise refuse(
+                "layers that keep what they change in variables of Keras, of which a batch has one value",
+                f"{_name(held, function, layers)}, which {op} changes: every replica would do so",
+                "Make it by `self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; "
+                "or change it in a callback or a step of your own, outside of the model's call.",
+                error=WholeBatchError,
             )
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.cluster.one_worker import Merge
 
 Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
@@ -41,10 +42,10 @@ class Parts:
                 yield
             return
         if self._graph is None or tf.compat.v1.get_default_graph() is not self._graph:
-            raise ValueError(
-                "Expected parts in the call of the model itself, so that it can be cut between them. Received: "
-                f"`on_device({device!r})` inside of a `tf.function` or of a loop. Call the layers of each part outside "
-                "of it."
+            raise refuse(
+                "parts in the call of the model itself, so that it can be cut between them",
+                f"`on_device({device!r})` inside of a `tf.function` or of a loop",
+                "Call the layers of each part outside of it.",
             )
         first = self._graph.version
         yield

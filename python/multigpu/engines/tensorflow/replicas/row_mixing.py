@@ -7,6 +7,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.private_api.layers import runs_code_of_keras
 
@@ -53,11 +54,13 @@ def check_rows_apart(
         trains = trains and not runs_code_of_keras(layer)
         if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
-            raise WholeBatchError(
-                "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-                f"Received: layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} "
-                f"of all rows{of}. Keep the batch axis; or compare rows in a loss function or by `add_loss()`, which "
-                "see the global batch; or run the template on one device."
+            raise refuse(
+                "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
+                f"layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} of all "
+                f"rows{of}",
+                "Keep the batch axis; or compare rows in a loss function or by `add_loss()`, which see the global "
+                "batch; or run the template on one device.",
+                error=WholeBatchError,
             )
 
 

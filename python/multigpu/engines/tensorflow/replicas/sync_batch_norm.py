@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.engines.tensorflow.replicas.parts import Parts
@@ -57,10 +58,11 @@ class SyncBatchNorm:
             ValueError: there are such layers.
         """
         if self.layers:
-            raise ValueError(
-                "Expected ops of TensorFlow in a template with synchronized BatchNormalization, whose replicas have to "
-                "run the same trace to sum their statistics. Received: a `tf.py_function` and the layer "
-                f"{self.layers[0].name!r}. Use `tf.numpy_function` where no gradient passes, or `synchronized=False`."
+            raise refuse(
+                "ops of TensorFlow in a template with synchronized BatchNormalization, whose replicas have to run "
+                "the same trace to sum their statistics",
+                f"a `tf.py_function` and the layer {self.layers[0].name!r}",
+                "Use `tf.numpy_function` where no gradient passes, or `synchronized=False`.",
             )
 
 
@@ -91,11 +93,11 @@ class _Moments:
 
     def __call__(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if tf.executing_eagerly():
-            raise ValueError(
-                "Expected `run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas "
-                "have to run at the same time to take their statistics together. "
-                f"Received: run_eagerly=True and the layer {self._layer.name!r}. Compile without `run_eagerly`, or "
-                "use `synchronized=False`."
+            raise refuse(
+                "`run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas have to "
+                "run at the same time to take their statistics together",
+                f"run_eagerly=True and the layer {self._layer.name!r}",
+                "Compile without `run_eagerly`, or use `synchronized=False`.",
             )
         axis = self._layer.axis % inputs.shape.rank
         epsilon = 0.0 if mask is None else keras.backend.epsilon()  # which Keras adds to the count

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import SyncBatchNorm
 from multigpu.engines.tensorflow.weights.embedding_tables import Tables
 from multigpu.plan.plan import Plan
@@ -61,8 +62,8 @@ def refuse_new_weights(template: keras.Layer, known: Collection[int]) -> None:
     """
     new = [variable.path for variable in template.variables if id(variable) not in known]
     if new:
-        raise ValueError(
-            "Expected a built model, whose weights exist. "
-            f"Received: {template.name!r}, which made the weight {new[0]!r} when it was first called. "
-            "Call the template once on a batch before `multi_gpu_model()`."
+        raise refuse(
+            "a built model, whose weights exist",
+            f"{template.name!r}, which made the weight {new[0]!r} when it was first called",
+            "Call the template once on a batch before `multi_gpu_model()`.",
         )

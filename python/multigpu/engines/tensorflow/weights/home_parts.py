@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import keras
 
+from multigpu.base.refusal import refuse
 from multigpu.private_api.functional import run_instead
 from multigpu.private_api.layers import sublayers
 
@@ -70,9 +71,9 @@ def check_unplaced(model: keras.Layer) -> None:
 
 def parts_in_parts(name: str) -> ValueError:
     """Return the error for a device inside of a model that is itself spread, or placed, as a whole."""
-    return ValueError(
-        "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
-        f"Received: one in which {name!r} is called in `on_device()`. Build it without that; or give each replica a "
-        "group of devices, one for each part, as in `multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', "
-        "'GPU:3']])`."
+    return refuse(
+        "a model that says nothing of devices, since it is to run as a whole on each device that it is given",
+        f"one in which {name!r} is called in `on_device()`",
+        "Build it without that; or give each replica a group of devices, one for each part, as in "
+        "`multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']])`.",
     )

@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
+from multigpu.base.refusal import refuse
+
 
 class Rows(enum.Enum):
     """How ids by which rows of a weight are looked up depend on the batch, and so how gradients are added."""
@@ -35,12 +37,12 @@ def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
     if rows is Rows.BY_PLACE:
         return _by_place(parts)
     if rows is Rows.UNCLEAR:
-        raise ValueError(
-            "Expected rows of a weight to be looked up in one way: by ids of the batch's rows, by what `tf.unique` "
-            "makes of those, or by ids that depend on no row. Received: a weight with rows of shape "
-            f"{tuple(parts[0].values.shape[1:])} that is looked up in several of these ways, or by numbers that are "
-            "computed from those of `tf.unique`. Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient "
-            "is not rows."
+        raise refuse(
+            "rows of a weight to be looked up in one way: by ids of the batch's rows, by what `tf.unique` makes of "
+            "those, or by ids that depend on no row",
+            f"a weight with rows of shape {tuple(parts[0].values.shape[1:])} that is looked up in several of these "
+            "ways, or by numbers that are computed from those of `tf.unique`",
+            "Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is not rows.",
         )
     values = tf.concat([part.values for part in parts], axis=0)
     ids = tf.concat([part.indices for part in parts], axis=0)
