@@ -50,7 +50,7 @@ refuse_na <- function(...) {
   flags <- list(...)
   for (name in names(flags)) {
     if (identical(flags[[name]], NA)) {
-      refuse("Expected `", name, "` to be TRUE or FALSE. Received: ", name, " = NA.")
+      refuse(c("`", name, "` to be TRUE or FALSE"), c(name, " = NA"))
     }
   }
 }
@@ -62,16 +62,13 @@ more_arguments <- function(object, method, ...) {
   unknown <- with_clean_errors(core()$unknown(object, method, as.list(named)))
   unknown <- c(if (!all(nzchar(named))) "one without a name", unknown)
   if (length(unknown) > 0) {
-    refuse(
-      "Expected arguments of `", method, "()`, by their names. Received: ", toString(unknown), ". Use those that its ",
-      "help page lists."
-    )
+    refuse(c("arguments of `", method, "()`, by their names"), toString(unknown), "Use those that its help page lists.")
   }
   lapply(more, as_integer)
 }
 
 refuse_argument <- function(name, value, what, use) {
-  refuse("Expected `", name, "` to be ", what, ". Received: ", name, " = ", shown(value), ". Use `", use, "`.")
+  refuse(c("`", name, "` to be ", what), c(name, " = ", shown(value)), c("Use `", use, "`."))
 }
 
 # A value in few words: as code if that is short, otherwise its class.

@@ -1,9 +1,7 @@
 # Check for data that Python would misinterpret, such as dates as numbers.
 check_data <- function(x, name = NULL) {
   if (!is_known_kind(x)) {
-    refuse(
-      "Expected numbers, factors or texts. Received: ", column_text(name), kind_of_object(x), ". ", instead_of_kind(x)
-    )
+    refuse("numbers, factors or texts", c(column_text(name), kind_of_object(x)), instead_of_kind(x))
   }
   at <- first_missing(x)
   if (!is.null(at) && length(dim(x)) > 1) {
@@ -17,8 +15,8 @@ check_data <- function(x, name = NULL) {
 
 refuse_missing <- function(row, column) {
   refuse(
-    "Expected data without missing values. Received: NA in row ", row,
-    if (!is.null(column)) paste0(", column ", column), ". Leave such rows out, or put a value in place of each NA."
+    "data without missing values", c("NA in row ", row, if (!is.null(column)) c(", column ", column)),
+    "Leave such rows out, or put a value in place of each NA."
   )
 }
 

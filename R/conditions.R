@@ -10,41 +10,36 @@ clean_errors <- function(expr) {
   tryCatch(expr, error = function(e) if (is_interrupt(e)) interrupt() else refuse_again(e))
 }
 
-# The texts of this package, in Python and in R, have one form: the expected value, the received value, and what to do.
-refuse <- function(..., class = NULL, python = NULL, call = user_call()) {
-  text <- in_one_line(cli::ansi_strip(paste0(...)))
-  parts <- parts_of(text)
+# An error of this package says what it expected, what it received, and what to do. Long values are shortened.
+refuse <- function(expected, received, use = NULL, ..., bottom = parent.frame()) {
+  expected <- in_one_line("Expected ", expected, ".")
+  received <- cut_middle(in_one_line("Received: ", received, "."), 200)
+  raise(c(expected, x = received, i = if (any(nzchar(use))) cut_middle(in_one_line(use), 600)), ..., bottom = bottom)
+}
+
+# `parts` are the lines of cli, or the text of Keras, TensorFlow or the user's own functions, whose lines stay.
+raise <- function(parts, class = NULL, python = NULL, call = user_call(), bottom = parent.frame()) {
+  text <- paste(parts, collapse = " ")
   class <- c(class, "multigpu_error")
-  trace <- trace_of_calls(parent.frame())
+  trace <- trace_of_calls(bottom)
   if (is.null(trace)) {
     stop(structure(class = c(class, "error", "condition"), list(message = text, call = NULL, text = text)))
   }
-  if (is.null(parts)) { # of Keras, TensorFlow or the user's own functions: lines stay lines
+  if (length(parts) == 1) {
     rlang::abort(text, class = class, text = text, python = python, call = call, trace = trace)
   }
-  text <- paste(parts, collapse = " ")
-  shown <- stats::setNames(sprintf("{parts[[%d]]}", seq_along(parts)), c("", "x", "i")[seq_along(parts)])
+  shown <- stats::setNames(sprintf("{parts[[%d]]}", seq_along(parts)), names(parts))
   cli::cli_abort(shown, class = class, text = text, python = python, call = call, trace = trace)
 }
+
+in_one_line <- function(...) gsub("\\s+", " ", paste(c(...), collapse = ""))
 
 # NULL for a call with a tensor that has no value yet, because rlang asks for the length of each argument.
 trace_of_calls <- function(bottom) tryCatch(rlang::trace_back(bottom = bottom), error = function(e) NULL)
 
-# An error from R that passed through Python, in a callback, already has bullets.
-in_one_line <- function(text) {
-  if (startsWith(text, "Expected ")) gsub("\\s+(?:[\u2716\u2139xi] (?=[A-Z`]))?", " ", text, perl = TRUE) else text
-}
-
 # For functions that Python calls: reticulate keeps only the first line of an R error with bullets.
 for_python <- function(expr) {
   withCallingHandlers(expr, rlang_error = function(e) stop(said_by(e), call. = FALSE))
-}
-
-# The sentences of each part, or NULL for other texts. A long received value is shortened.
-parts_of <- function(text) {
-  form <- "^(Expected .*?) (Received\\b.*?)(?:(?<=[.]) (?=[A-Z`])(.*))?$"
-  found <- regmatches(text, regexec(form, text, perl = TRUE))[[1]]
-  if (length(found) > 0) c(found[[2]], cut_middle(found[[3]], 200), if (nzchar(found[[4]])) cut_middle(found[[4]], 600))
 }
 
 cut_middle <- function(text, width) {
@@ -79,25 +74,34 @@ interrupt <- function() {
 
 # A new condition, because in newer versions of reticulate the error is a Python object, which cannot be modified.
 refuse_again <- function(e) {
-  message <- full_message(e)
-  classes <- c(if (grepl(too_few_gpus, message)) "multigpu_too_few_gpus", class(e)[[1]])
-  text <- if (inherits(e, "multigpu_error")) e$text else clean_message(message)
-  refuse(text, class = setdiff(classes, "multigpu_error"), python = e)
+  if (inherits(e, "multigpu_error")) rlang::cnd_signal(e)
+  python <- python_error(e)
+  class <- c(if (inherits(python, "multigpu.plan.plan.TooFewGPUsError")) "multigpu_too_few_gpus", class(e)[[1]])
+  parts <- lapply(c("expected", "received", "use"), part_of, error = python)
+  if (is.null(parts[[1]])) {
+    raise(cli::ansi_strip(clean_message(full_message(e))), class = class, python = e)
+  }
+  refuse(parts[[1]], parts[[2]], parts[[3]], class = class, python = e)
+}
+
+# One of the three parts that an error of the Python package has, in R's words.
+part_of <- function(name, error) {
+  if (!is.null(error) && reticulate::py_has_attr(error, name)) put_in_r_words(cli::ansi_strip(error[[name]]))
 }
 
 # reticulate cuts long messages, and older versions fail at that.
 full_message <- function(e) {
-  message <- conditionMessage(e)
-  is_cut <- grepl("basic_string::substr|<[.]{3} ?(omitted|truncated) ?[.]{3}>", message)
-  last <- if (is_cut) reticulate::py_last_error()
-  if (is.null(last)) message else paste0(last$type, ": ", last$value)
+  last <- if (is_cut(e)) reticulate::py_last_error()
+  if (is.null(last)) conditionMessage(e) else paste0(last$type, ": ", last$value)
 }
 
-too_few_gpus <- "^([a-z.]*\\.)?TooFewGPUsError: " # older versions of reticulate name the class in the message only
+is_cut <- function(e) {
+  grepl("basic_string::substr|<[.]{3} ?(omitted|truncated) ?[.]{3}>", conditionMessage(e))
+}
 
 clean_message <- function(message) {
   if (grepl("object is from previous session", message, fixed = TRUE)) {
-    return(from_another_session)
+    refuse_other_session()
   }
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
@@ -115,15 +119,18 @@ explain_doubles <- function(message) {
   paste(message, "In R, whole numbers for Python are written with L: `4L`.")
 }
 
-from_another_session <- paste0(
-  "Expected an object of this R session. Received: one of a session that has ended, from `readRDS()` or a saved ",
-  "workspace, which cannot hold objects of Python. Save models with `save_model_hdf5()`."
-)
+refuse_other_session <- function() {
+  refuse(
+    "an object of this R session",
+    "one of a session that has ended, from `readRDS()` or a saved workspace, which cannot hold objects of Python",
+    "Save models with `save_model_hdf5()`."
+  )
+}
 
 # The model, unless it is of a session that has ended: then it has no methods.
 alive <- function(object) {
   if (is_null_object(object)) {
-    refuse(from_another_session)
+    refuse_other_session()
   }
   object
 }
@@ -149,7 +156,7 @@ put_in_r_words <- function(text) {
 
 r_word <- function(python, r) data.frame(python = python, r = r)
 
-r_type <- function(python, r) r_word(sprintf("(?<=of type |Received: )%s\\b", python), r)
+r_type <- function(python, r) r_word(sprintf("(?<=of type |Received: |^)%s\\b", python), r)
 
 r_words <- rbind(
   r_word("(?<![\\w./'])(parallel|template|model)\\.(?!keras\\b|h5\\b|weights\\.h5)(?=[a-z_])", "\\1$"),
@@ -169,10 +176,10 @@ r_words <- rbind(
   r_word("\\bFalse\\b", "FALSE"),
   r_word("(?<![-\\w.])([a-z_]+)=(?=[^\\s=])", "\\1 = "), # an argument, or a value received
   r_word(sprintf("(?<=\\[|, )\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*')"), "c(\\1)"), # a group in a list
-  r_word("(?<=[ (])\\[([^\\[\\]]*\\bc\\([^\\[\\]]*)\\]", "list(\\1)"),
-  r_word("(?<=[ (])\\[\\]", "list()"),
-  r_word(sprintf("(?<=[ (])\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
-  r_word("(?<=[ (])\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
+  r_word("(?<=[ (]|^)\\[([^\\[\\]]*\\bc\\([^\\[\\]]*)\\]", "list(\\1)"),
+  r_word("(?<=[ (]|^)\\[\\]", "list()"),
+  r_word(sprintf("(?<=[ (]|^)\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
+  r_word("(?<=[ (]|^)\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
   r_word("\\blen\\(", "length("),
   r_word("`pip install '(\\S+)' '(\\S+)'`", "`reticulate::py_install(c(\"\\1\", \"\\2\"))`"),
   r_word("`pip install '(\\S+)'`", "`reticulate::py_install(\"\\1\")`"),

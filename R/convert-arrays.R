@@ -33,12 +33,15 @@ as_batch <- function(x) {
 as_inputs <- function(x, object, convert = as_arrays) {
   alive(object)
   if (is.null(x)) {
-    refuse("Expected `x` to be arrays, a dataset, or a function that returns the next batch. Received: NULL.")
+    refuse("`x` to be arrays, a dataset, or a function that returns the next batch", "NULL")
   }
   if (has_texts(x) && isFALSE(takes_texts(object))) {
     refuse(
-      "Expected numbers, which are what the inputs of this model are. Received: texts. Use `as.numeric(x)` if they ",
-      "are written numbers, a factor for classes, or a model that begins with `keras$Input(shape, dtype = \"string\")`."
+      "numbers, which are what the inputs of this model are", "texts",
+      c(
+        "Use `as.numeric(x)` if they are written numbers, a factor for classes, or a model that begins with ",
+        "`keras$Input(shape, dtype = \"string\")`."
+      )
     )
   }
   convert(x)
@@ -47,7 +50,7 @@ as_inputs <- function(x, object, convert = as_arrays) {
 # Classes in words become a factor, whose levels are the numbers that a loss needs.
 as_targets <- function(y, convert = as_arrays) {
   if (has_texts(y)) {
-    refuse("Expected `y` to be numbers or a factor. Received: texts. Use `factor(y)`, whose levels count from 0.")
+    refuse("`y` to be numbers or a factor", "texts", "Use `factor(y)`, whose levels count from 0.")
   }
   convert(y)
 }
@@ -71,8 +74,8 @@ as_r_array <- function(x) {
 as_numbers <- function(x, name) {
   if (is.character(x)) {
     refuse(
-      "Expected columns of numbers or factors. Received: the column `", name, "`, of texts. Make it a factor, whose ",
-      "levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs."
+      "columns of numbers or factors", c("the column `", name, "`, of texts"),
+      "Make it a factor, whose levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs."
     )
   }
   check_data(x, paste0("`", name, "`"))
@@ -98,8 +101,8 @@ as_validation_data <- function(data) {
   names <- c("x", "y", "sample_weight")
   if (!is.list(data) || is.object(data) || !length(data) %in% 2:3 || !all(names(data) %in% c("", names))) {
     refuse(
-      "Expected `validation_data` to be `list(x, y)` or `list(x, y, sample_weight)`. Received: ", list_shown(data),
-      ". Use `validation_data = list(x_validation, y_validation)`."
+      "`validation_data` to be `list(x, y)` or `list(x, y, sample_weight)`", list_shown(data),
+      "Use `validation_data = list(x_validation, y_validation)`."
     )
   }
   by_name <- setequal(names(data), names[seq_along(data)])

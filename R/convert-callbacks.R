@@ -24,13 +24,16 @@ is_hooks <- function(callbacks) {
 is_callback <- function(object) inherits(object, "keras.src.callbacks.callback.Callback")
 
 refuse_callback <- function(object) {
-  expected <- "Expected `callbacks` to be a list of callbacks of Keras, or of R functions named by hooks. Received: "
+  expected <- "`callbacks` to be a list of callbacks of Keras, or of R functions named by hooks"
   if (inherits(object, "python.builtin.type")) {
-    refuse(expected, "the class ", object$`__name__`, ". Call it: `", object$`__name__`, "()`.")
+    refuse(expected, c("the class ", object$`__name__`), c("Call it: `", object$`__name__`, "()`."))
   }
   refuse(
-    expected, "an object of class ", class(object)[[1]], ". Use `callbacks = list(keras$callbacks$TerminateOnNaN())` ",
-    "or `callbacks = list(on_epoch_end = function(epoch, logs) print(logs))`."
+    expected, c("an object of class ", class(object)[[1]]),
+    c(
+      "Use `callbacks = list(keras$callbacks$TerminateOnNaN())` or ",
+      "`callbacks = list(on_epoch_end = function(epoch, logs) print(logs))`."
+    )
   )
 }
 
@@ -46,8 +49,8 @@ as_callback <- function(functions) {
   unknown <- setdiff(names(functions), callback_hooks)
   if (length(unknown) > 0) {
     refuse(
-      "Expected functions in `callbacks` to be named by callback hooks. Received: ",
-      paste0("`", unknown, "`", collapse = ", "), ". Use one of ", paste(callback_hooks, collapse = ", "), "."
+      "functions in `callbacks` to be named by callback hooks", paste0("`", unknown, "`", collapse = ", "),
+      c("Use one of ", toString(callback_hooks), ".")
     )
   }
   do.call(keras$callbacks$LambdaCallback, lapply(functions, as_hook))

@@ -8,8 +8,8 @@ as_class_weight <- function(class_weight, y) {
   classes <- class_numbers(names(class_weight), levels_of(y))
   if (length(classes) == 0 || anyNA(classes) || !all(vapply(class_weight, is.numeric, NA))) {
     refuse(
-      "Expected `class_weight` to be numbers named by ", class_names(levels_of(y)), ". Received: ",
-      paste(deparse(class_weight), collapse = " "), ". Use `class_weight = list(\"0\" = 1, \"1\" = 50)`."
+      c("`class_weight` to be numbers named by ", class_names(levels_of(y))), deparse1(class_weight),
+      "Use `class_weight = list(\"0\" = 1, \"1\" = 50)`."
     )
   }
   reticulate::py_dict(as.list(classes), lapply(unname(as.list(class_weight)), as.numeric))

@@ -60,7 +60,7 @@ python_error <- function(e) {
   }
   last <- reticulate::py_last_error() # older versions of reticulate keep it only here
   message <- plain_message(said_by(e))
-  if (nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
+  if (is_cut(e) || nzchar(message) && endsWith(plain_message(last$message), message)) attr(last, "exception")
 }
 
 plain_message <- function(message) {

@@ -81,9 +81,9 @@ plot.multigpu_history <- function(x, y, metrics = NULL, method = c("auto", "ggpl
   values <- values[values$metric %in% (metrics %||% values$metric), ]
   if (nrow(values) == 0) {
     refuse(
-      "Expected a history with values of ", if (is.null(metrics)) "metrics" else paste(metrics, collapse = ", "),
-      ". Received: ", length(x$epochs), " epochs", if (length(x$metrics) > 0) " of ", toString(names(x$metrics)),
-      ". Train for one epoch or more."
+      c("a history with values of ", if (is.null(metrics)) "metrics" else toString(metrics)),
+      c(length(x$epochs), " epochs", if (length(x$metrics) > 0) " of ", toString(names(x$metrics))),
+      "Train for one epoch or more."
     )
   }
   if (method == "ggplot2" || method == "auto" && requireNamespace("ggplot2", quietly = TRUE)) {

@@ -100,7 +100,7 @@ application_xception <- function(include_top = TRUE,
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
   if (is.numeric(index) && any(index < 1)) {
-    refuse("Expected `index` to be 1 or more. Received: index = ", index, ". Use `index = 1` for the first layer.")
+    refuse("`index` to be 1 or more", c("index = ", index), "Use `index = 1` for the first layer.")
   }
   with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
 }
@@ -116,9 +116,8 @@ get_config <- function(object) {
 pop_layer <- function(object) {
   if (!inherits(object, "keras.src.models.sequential.Sequential") || core()$is_parallel(object)) {
     refuse(
-      "Expected a sequential model on one device. Received: ",
-      if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
-      ". Remove the layer from the template, before `multi_gpu_model()`."
+      "a sequential model on one device", if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
+      "Remove the layer from the template, before `multi_gpu_model()`."
     )
   }
   with_clean_errors(alive(object)$pop())

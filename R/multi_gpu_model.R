@@ -143,8 +143,8 @@ as_gpu <- function(entry, gpus) {
 
 refuse_gpus <- function(gpus, what) {
   refuse(
-    "Expected `gpus` to be whole numbers or names of devices. Received: gpus = ", paste(deparse(gpus), collapse = " "),
-    ", with ", what, ". Use `gpus = 2`, `gpus = c(0, 1)`, or `gpus = NULL` for all GPUs."
+    "`gpus` to be whole numbers or names of devices", c("gpus = ", deparse1(gpus), ", with ", what),
+    "Use `gpus = 2`, `gpus = c(0, 1)`, or `gpus = NULL` for all GPUs."
   )
 }
 

@@ -42,9 +42,8 @@ check_same_python <- function(envname, python, version_of = python_version) {
   versions <- c(version_of(reticulate::virtualenv_python(envname)), version_of(python))
   if (versions[[1]] != versions[[2]]) {
     refuse(
-      "Expected `python` to be the version in the virtual environment ", envname, ", which is ", versions[[1]],
-      ". Received: ", versions[[2]], ". Remove it, `reticulate::virtualenv_remove(\"", envname, "\")`, or choose ",
-      "another `envname`."
+      c("`python` to be the version in the virtual environment ", envname, ", which is ", versions[[1]]), versions[[2]],
+      c("Remove it, `reticulate::virtualenv_remove(\"", envname, "\")`, or choose another `envname`.")
     )
   }
 }
@@ -160,7 +159,7 @@ gpu_line <- function(report) {
 check_python <- function(versions) {
   for (name in names(required_versions)) {
     if (!is_recent_enough(versions[[name]], required_versions[[name]])) {
-      refuse(requirement_message(name, versions[[name]]))
+      refuse_requirement(name, versions[[name]])
     }
   }
 }
@@ -171,10 +170,11 @@ is_recent_enough <- function(found, needed) {
   !is.na(found) && utils::compareVersion(gsub("[^0-9.].*$", "", found), needed) >= 0
 }
 
-requirement_message <- function(name, found) {
-  paste0(
-    "Expected ", name, " ", required_versions[[name]], " or later. Received: ", if (is.na(found)) "none" else found,
-    ", with ", python_in_use(), ". ", python_remedy(), "; `multigpu::multigpu_sitrep()` reports details."
+refuse_requirement <- function(name, found) {
+  refuse(
+    c(name, " ", required_versions[[name]], " or later"),
+    c(if (is.na(found)) "none" else found, ", with ", python_in_use()),
+    c(python_remedy(), "; `multigpu::multigpu_sitrep()` reports details.")
   )
 }
 

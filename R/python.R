@@ -41,8 +41,9 @@ note_process <- function() loaded$process <- Sys.getpid()
 check_process <- function() {
   if (!is.null(loaded$process) && loaded$process != Sys.getpid()) {
     refuse(
-      "Expected the R process in which Python has started. Received: a fork of it, as `parallel::mclapply()` makes, ",
-      "in which TensorFlow does not work. Use processes of their own: `parallel::makeCluster(2)`."
+      "the R process in which Python has started",
+      "a fork of it, as `parallel::mclapply()` makes, in which TensorFlow does not work",
+      "Use processes of their own: `parallel::makeCluster(2)`."
     )
   }
 }
@@ -54,7 +55,7 @@ delayed_import <- function(name) {
     on_load = join_workers,
     on_error = function(e) {
       r_start() # says what is missing
-      refuse(requirement_message(name, failure_reason(conditionMessage(e))))
+      refuse_requirement(name, failure_reason(conditionMessage(e)))
     }
   )
 }
@@ -94,9 +95,8 @@ r_start <- function() {
 check_backend <- function(backend, engines) {
   if (!backend %in% engines) {
     refuse(
-      "Expected Keras to run on ", paste(engines, collapse = " or "), ". Received: the backend \"", backend, "\". ",
-      "Call `Sys.setenv(KERAS_BACKEND = \"tensorflow\")` or `keras3::use_backend(\"tensorflow\")` first, in a new ",
-      "session."
+      c("Keras to run on ", paste(engines, collapse = " or ")), c("the backend \"", backend, "\""),
+      "Call `Sys.setenv(KERAS_BACKEND = \"tensorflow\")` or `keras3::use_backend(\"tensorflow\")` in a new session."
     )
   }
 }
@@ -106,8 +106,17 @@ python_folder <- function(folder = system.file("python", package = "multigpu")) 
     return(folder)
   }
   refuse(
+<<<<<<< HEAD
     "Expected the Python package in the folder `python` of the R package. Received: no such folder. The script ",
     "`configure` copies it there: call `R CMD INSTALL` on a clone of the repository, or on the source package that ",
     "`R CMD build` makes."
+=======
+    "the Python package in the folder `python` of the R package",
+    "a file, which replaces a symbolic link in a ZIP archive or on Windows",
+    c(
+      "Install from the source package that `R CMD build` makes, or clone the repository with ",
+      "`git clone -c core.symlinks=true`."
+    )
+>>>>>>> 1cfc656 (R says the parts of a refusal by cli, without taking its text apart; each refusal of R has three parts; why RoxygenNote is 7.2.3)
   )
 }

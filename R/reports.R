@@ -22,9 +22,7 @@ overview <- function(object, batch_size = NULL) {
 
 check_parallel <- function(object) {
   if (!core()$is_parallel(object)) {
-    refuse(
-      "Expected a parallel model. Received: ", class(object)[[1]], ". Make one with `multi_gpu_model(model)`."
-    )
+    refuse("a parallel model", class(object)[[1]], "Make one with `multi_gpu_model(model)`.")
   }
 }
 
@@ -122,8 +120,7 @@ report_of <- function(estimate) {
   report <- attr(estimate, "report")
   if (is.null(report) || !is_null_object(report) && length(report$columns$device) != nrow(estimate)) {
     refuse(
-      "Expected `estimate` to be what `estimate()` returned, whole. Received: ", class(estimate)[[1]], ". ",
-      "Use `estimate(model, gpus = 2)`."
+      "`estimate` to be what `estimate()` returned, whole", class(estimate)[[1]], "Use `estimate(model, gpus = 2)`."
     )
   }
   alive(report)

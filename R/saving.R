@@ -102,8 +102,8 @@ as_custom_objects <- function(objects) {
   }
   if (is.null(names(objects)) || !all(nzchar(names(objects)))) {
     refuse(
-      "Expected `custom_objects` to be a named list. Received: a list with an object without a name. Use the names ",
-      "that the model has for them: `custom_objects = list(Scale = Scale)`."
+      "`custom_objects` to be a named list", "a list with an object without a name",
+      "Use the names that the model has for them: `custom_objects = list(Scale = Scale)`."
     )
   }
   Map(as_custom_object, as.list(objects), names(objects))

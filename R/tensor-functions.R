@@ -154,9 +154,7 @@ as_matrix <- function(x, name) {
 }
 
 refuse_function <- function(name, what, instead) {
-  refuse(
-    "Expected a function that is defined for tensors. Received: `", name, "()` of ", what, ". Use ", instead, "."
-  )
+  refuse("a function that is defined for tensors", c("`", name, "()` of ", what), c("Use ", instead, "."))
 }
 
 refuse_na_rm <- function(name, na_rm) {

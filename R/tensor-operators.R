@@ -50,9 +50,9 @@ refuse_recycling <- function(e1, e2) {
     return(invisible())
   }
   refuse(
-    "Expected operands with the same number of dimensions, or a single number. Received: ", ranks[[1]], " and ",
-    ranks[[2]], " dimensions, which R and TensorFlow combine differently. Use `matrix(values, 1)` for one value per ",
-    "column, and `x[, 1, drop = FALSE]` for a column that stays one."
+    "operands with the same number of dimensions, or a single number",
+    c(ranks[[1]], " and ", ranks[[2]], " dimensions, which R and TensorFlow combine differently"),
+    "Use `matrix(values, 1)` for one value per column, and `x[, 1, drop = FALSE]` for a column that stays one."
   )
 }
 

@@ -58,7 +58,7 @@ positions <- function(index, extent) {
   }
   found <- if (from_end) seq_len(extent)[index] else index[index > 0]
   if (anyNA(found) || isTRUE(any(found > extent))) {
-    refuse("subscript out of bounds")
+    raise("subscript out of bounds")
   }
   found
 }
@@ -74,5 +74,5 @@ check_index <- function(index) {
 }
 
 refuse_index <- function(what, instead) {
-  refuse("Expected indices for a tensor. Received: ", what, ". Use ", instead, ".")
+  refuse("indices for a tensor", what, c("Use ", instead, "."))
 }

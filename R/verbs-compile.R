@@ -66,9 +66,11 @@ compile.multigpu.model.parallel_model.ParallelModel <- compile_model
 
 # Arguments of Keras 2 keep their positions, so that the other arguments keep theirs.
 refuse_keras2 <- function(...) {
-  for (name in names(Filter(Negate(is.null), list(...)))) {
+  given <- Filter(Negate(is.null), list(...))
+  for (name in names(given)) {
     refuse(
-      "Expected `", name, "` to be NULL, since Keras 3 has no such argument. Use ", instead_of_keras2[[name]], "."
+      c("`", name, "` to be NULL, since Keras 3 has no such argument"), c(name, " = ", shown(given[[name]])),
+      c("Use ", instead_of_keras2[[name]], ".")
     )
   }
 }

@@ -16,8 +16,7 @@ page_code <- function(page) {
   if (file.exists(file)) readLines(file)
 }
 
-# The code of a page in Markdown, in the language R: `r`, or `R` where it is only for keras3. What is shown as an error is
-# tried.
+# The code of a page in Markdown in R: `r`, or `R` where it needs keras3. What is shown as an error is tried.
 markdown_code <- function(path, marked = "r") {
   lines <- readLines(path)
   begins <- grep(sprintf("^ *```(\\{%1$s.*\\}|%1$s)$", marked), lines)

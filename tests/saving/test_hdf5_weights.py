@@ -95,7 +95,7 @@ def test_skip_mismatch_leaves_out_what_does_not_fit_and_says_so(tmp_path):
             load_model_weights_hdf5(model, tmp_path / "w.h5", by_name=by_name)
         assert str(raised.value).startswith(
             "Expected shape (5, 7) for weight 'sequential_1/head/kernel' of layer 'head'. "
-            "Received shape (5, 2) ('sequential/head/kernel') in the file."
+            "Received: shape (5, 2) ('sequential/head/kernel') in the file."
         )
         assert_weights(model, before)
     for by_name in (False, True):

@@ -100,7 +100,7 @@ test_that("a warning in a callback, whose functions call Python too, is said", {
 
 test_that("long texts of Python are whole to R, and are cut in the middle", {
   raised <- function(size) {
-    code <- sprintf("raise ValueError('Expected one. Received: ' + 'a' * %d + '. Use another.')", size)
+    code <- sprintf("import multigpu.base.refusal as r; raise r.refuse('one', 'a' * %d, 'Use another.')", size)
     error_text(clean_errors(reticulate::py_run_string(code)))
   }
   for (size in c(300, 1500, 20000)) expect_match(raised(size), "^Expected one. Received: a+ [.]{3} a+[.] Use another.$")
@@ -108,7 +108,7 @@ test_that("long texts of Python are whole to R, and are cut in the middle", {
 })
 
 test_that("an error of this package that passes through Python in a callback keeps its form", {
-  callbacks <- list(on_epoch_end = function(epoch, logs) refuse("Expected a. Received: b {c}. Use d."))
+  callbacks <- list(on_epoch_end = function(epoch, logs) refuse("a", "b {c}", "Use d."))
   text <- error_text(fit(shared_parallel_model(), small_data()$x, small_data()$y, callbacks = callbacks))
   expect_identical(text, "Expected a. Received: b {c}. Use d.")
 })

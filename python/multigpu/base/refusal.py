@@ -17,3 +17,10 @@ def refuse(expected: str, received: str, use: str = "", error: type[E] = ValueEr
     refusal = error(f"Expected {expected}. Received: {received}. {use}".rstrip())
     vars(refusal).update(expected=expected, received=received, use=use)
     return refusal
+
+
+def with_more(error: E, text: str) -> E:
+    """The same error, with one more sentence on what to do."""
+    longer = type(error)(f"{error} {text}")
+    vars(longer).update(vars(error), use=f"{vars(error).get('use', '')} {text}".lstrip())
+    return longer

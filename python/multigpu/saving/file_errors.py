@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from multigpu.base.refusal import refuse
+from multigpu.base.refusal import refuse, with_more
 from multigpu.engines import OUT_OF_MEMORY
 
 
@@ -45,6 +45,6 @@ def naming(filepath: Any) -> Iterator[None]:
         if isinstance(error, ValueError | OSError) and path in str(error):
             raise
         if isinstance(error, ValueError):
-            raise type(error)(f"{error} The file is {path!r}.") from error
+            raise with_more(error, f"The file is {path!r}.") from error
         what = f"which cannot be read ({type(error).__name__}: {error})"
         raise refused(path, what, "Use another copy of it.") from error

@@ -165,8 +165,8 @@ class MultiWorkerTraining(Training):
             leaves = keras.tree.flatten(value) if name in DATA else []
             if not all(leaf is None or hasattr(leaf, "__array__") for leaf in leaves):
                 raise refuse(
-                    f"`{name}` to be arrays on JAX, the same on all workers",
-                    shown(value),
+                    f"`{name}` to be arrays, the same on all workers",
+                    f"{shown(value)} on JAX",
                     f"Pass arrays, or {TENSORFLOW}, where each worker may have a dataset of its own.",
                 )
             told.append((name, [np.shape(leaf) for leaf in leaves] if name in DATA else str(value)))
