@@ -106,17 +106,10 @@ python_folder <- function(folder = system.file("python", package = "multigpu")) 
     return(folder)
   }
   refuse(
-<<<<<<< HEAD
-    "Expected the Python package in the folder `python` of the R package. Received: no such folder. The script ",
-    "`configure` copies it there: call `R CMD INSTALL` on a clone of the repository, or on the source package that ",
-    "`R CMD build` makes."
-=======
-    "the Python package in the folder `python` of the R package",
-    "a file, which replaces a symbolic link in a ZIP archive or on Windows",
+    "the Python package in the folder `python` of the R package", "no such folder",
     c(
-      "Install from the source package that `R CMD build` makes, or clone the repository with ",
-      "`git clone -c core.symlinks=true`."
+      "The script `configure` copies it there: call `R CMD INSTALL` on a clone of the repository, or on the source ",
+      "package that `R CMD build` makes."
     )
->>>>>>> 1cfc656 (R says the parts of a refusal by cli, without taking its text apart; each refusal of R has three parts; why RoxygenNote is 7.2.3)
   )
 }
