@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 import multigpu
 from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime, trackable
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 from multigpu.engines.tensorflow.private_api.graphs import body_of, side_by_side
 from multigpu.engines.tensorflow.private_api.logits import logits_found, logits_of, with_logits
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
@@ -312,6 +315,25 @@ def test_a_session_has_its_settings():
 @pytest.mark.parametrize("name", ["configure_collective_ops", "enable_collective_ops", "abort_collective_ops"])
 def test_the_runtime_can_be_told_of_workers(name):
     assert callable(getattr(runtime.context.context(), name))
+
+
+def passes():
+    serialized = runtime.context.context().function_call_options.config_proto_serialized
+    return config_pb2.ConfigProto.FromString(serialized).graph_options.rewrite_options
+
+
+def test_a_step_is_optimized_in_one_round_and_nothing_else_is():
+    before = passes()
+    with optimized_once():
+        assert passes().meta_optimizer_iterations == RewriterConfig.ONE
+        assert passes().constant_folding == before.constant_folding
+    assert passes() == before
+
+
+def test_a_step_is_optimized_by_the_passes_that_a_user_asks_for():
+    tf.config.optimizer.set_experimental_options({"layout_optimizer": True})  # as it is by default
+    with optimized_once():
+        assert passes().layout_optimizer == RewriterConfig.ON
 
 
 def test_a_gradient_leaves_with_its_graph():

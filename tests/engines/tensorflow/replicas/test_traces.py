@@ -59,3 +59,17 @@ def test_freezing_a_layer_is_seen_by_the_next_call(parallel):
     parallel.layers[1].trainable = False
     parallel(X)
     assert CountsItsTraces.traces == 2
+
+
+@pytest.mark.parametrize(
+    ("activation", "loss"), [("softmax", "sparse_categorical_crossentropy"), ("sigmoid", "binary_crossentropy")]
+)
+def test_stages_are_traced_once_for_a_loss_that_keras_takes_of_logits(monkeypatch, unchecked, activation, loss):
+    inputs = keras.Input((4,))
+    normalized = keras.layers.BatchNormalization(synchronized=True)(CountsItsTraces()(inputs))
+    template = keras.Model(inputs, keras.layers.Dense(3, activation=activation)(normalized))
+    parallel = multigpu.multi_gpu_model(template, gpus=3)
+    parallel.compile("sgd", loss)
+    monkeypatch.setattr(CountsItsTraces, "traces", 0)
+    parallel.fit(X, np.arange(21) % 3 if activation == "softmax" else Y > 0, verbose=0)
+    assert CountsItsTraces.traces == 1

@@ -29,6 +29,11 @@ class Riders:
     def __repr__(self) -> str:
         return repr([(place, attach.__name__) for place, attach in self._attach])
 
+    @property
+    def with_logits(self) -> set[int]:
+        """Places of the tensors that have logits."""
+        return {place for place, attach in self._attach if attach is not with_mask}
+
     def of(self, flat: Sequence[object]) -> list[tf.Tensor]:
         """Return the masks and logits of such a list."""
         return [rider for x in flat for rider, _ in riders_of(x)]

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices.logical import short_name, visible_devices
+from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 
 
 @contextlib.contextmanager
@@ -39,7 +40,7 @@ def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        with tf.device("CPU:0"):
+        with tf.device("CPU:0"), optimized_once():
             return function(*args)
 
     return call

@@ -33,7 +33,7 @@ class StagedTrace:
 
         Args:
             replica: which.
-            used: numbers of the results that a gradient comes back from; None for all that can have one.
+            used: numbers of the results that a gradient comes back from; None for those that are likely to have one.
         """
         self._replica = replica
         self._wanted = used
@@ -72,7 +72,7 @@ class StagedTrace:
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         self.results = self._replica(*inputs)
         self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
-        candidates = range(self._replica.layout.num_differentiable) if self._wanted is None else self._wanted
+        candidates = self._replica.layout.likely_used if self._wanted is None else self._wanted
         self.used = [i for i in candidates if is_differentiable(self.results[i])]
         if self.used:
             self._differentiate(inputs)

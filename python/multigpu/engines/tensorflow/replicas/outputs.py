@@ -76,6 +76,17 @@ class OutputLayout:
         """How many of the flat tensors, from the first on, may carry a gradient: all but the updates."""
         return len(flatten_composites(self.with_rows)) + self.num_losses
 
+    @property
+    def likely_used(self) -> list[int]:
+        """Numbers of those that a loss is likely to depend on: of logits, rather than of probabilities that have some.
+
+        To these, and to nothing else, Keras' crossentropies go back.
+        """
+        in_use = [place not in self._riders.with_logits for place in range(len(self.with_rows))]
+        components = [len(flatten_composites([x])) for x in self.with_rows]
+        flat = [used for used, number in zip(in_use, components, strict=True) for _ in range(number)]
+        return [number for number, used in enumerate([*flat, *[True] * self.num_losses]) if used]
+
     def open(self, flat: Sequence[tf.Tensor]) -> Result:
         """The flat tensors of one run, by what they are."""
         rows, losses = len(flatten_composites(self.with_rows)), self.num_differentiable

@@ -1,0 +1,46 @@
+"""The passes of TensorFlow's optimizer over the graph of a step, which has the ops of all replicas.
+
+By default it makes them twice, which for eight replicas takes longer than Python takes to trace them. TensorFlow's
+public options are those of all functions of a process, and do not say how often.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+from tensorflow.python.eager import context
+
+ONE_ROUND = RewriterConfig(
+    meta_optimizer_iterations=RewriterConfig.ONE,  # the second one makes a step of EfficientNetB0 no faster
+    disable_tfg_optimizer=True,  # sorts ops, and notes shapes that the other passes find by themselves
+    experimental_conditional_code_motion=RewriterConfig.OFF,  # of branches, which are in the graph itself by then
+)
+FOR_GPUS = RewriterConfig(layout_optimizer=RewriterConfig.OFF, memory_optimization=RewriterConfig.NO_MEM_OPT)
+
+
+@contextlib.contextmanager
+def optimized_once() -> Iterator[None]:
+    """While it lasts, functions that run for the first time are optimized in one round, by passes that change them."""
+    this = context.context()
+    before = this.function_call_options
+    has_gpus = bool(tf.config.list_logical_devices("GPU"))
+    config = _in_one_round(before.config_proto_serialized, has_gpus)
+    this.function_call_options = context.FunctionCallOptions(before.executor_type, config)
+    try:
+        yield
+    finally:
+        this.function_call_options = before
+
+
+@functools.cache
+def _in_one_round(serialized: bytes, has_gpus: bool) -> config_pb2.ConfigProto:
+    """The settings of a call without some passes, but for those that are set otherwise."""
+    config = config_pb2.ConfigProto.FromString(serialized)
+    passes = RewriterConfig()
+    for each in (ONE_ROUND, *(() if has_gpus else (FOR_GPUS,)), config.graph_options.rewrite_options):
+        passes.MergeFrom(each)
+    config.graph_options.rewrite_options.CopyFrom(passes)
+    return config
