@@ -31,7 +31,7 @@ def config_of_tasks(environ: Mapping[str, str]) -> str | None:
         ValueError: the tasks cannot be located from SLURM's variables, or the variables contradict each other.
     """
     of_mpi = next((names for names in MPI if all(name in environ for name in names)), None)
-    if of_mpi:  # also within a step of SLURM, which is that of mpirun's helpers
+    if of_mpi:  # also within a step of SLURM, which belongs to mpirun's helpers
         rank, size, here = (_number(environ, name) for name in of_mpi)
         return _config_of_one_host(rank, size, environ) if size == here > rank else None
     if all(name in environ for name in SLURM) and "SLURM_PTY_PORT" not in environ:  # a shell is its step's only task

@@ -26,9 +26,9 @@ def restore_old_names() -> None:
     """Make scripts for Keras 2.0.9 to 2.3 run on Keras 3: old import paths, names and arguments work again.
 
     `keras.utils.multi_gpu_model` and its aliases in `keras.utils.training_utils`, `keras.utils.multi_gpu_utils`,
-    `tensorflow.keras.utils` and `tensorflow.python.keras.utils` are `multigpu.multi_gpu_model`. So are the modules
-    where Keras 2 had its layers, `fit_generator()` and related functions, `lr` and `decay` of optimizers, `acc` in the
-    history, files of any name in HDF5, and the names of TensorFlow 1 that such scripts use;
+    `tensorflow.keras.utils` and `tensorflow.python.keras.utils` are `multigpu.multi_gpu_model`. These work again, too:
+    the modules of Keras 2's layers, `fit_generator()` and related functions, `lr` and `decay` of optimizers, `acc` in
+    the history, files of any name in HDF5, and the names of TensorFlow 1 that such scripts use;
     `docs/migrate-from-keras2.md` lists them. Names without a successor of the same meaning raise an error that names
     the replacement.
 

@@ -60,6 +60,6 @@ class Shared:
         return getattr(parallel.__dict__["template"], self._name)
 
     def __set__(self, parallel: keras.Model, value: Any) -> None:
-        """Set the template's. What Keras sets before there is one, the template has."""
+        """Set the template's value. Before there is a template, do nothing: the template has its own value."""
         if "template" in parallel.__dict__:
             setattr(parallel.__dict__["template"], self._name, value)

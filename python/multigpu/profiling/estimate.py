@@ -54,7 +54,7 @@ def estimate(
     Returns:
         A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
         `optimizer` are the totals. `layers` lists the layers, to choose where to cut the model, and
-        `slices_that_fit(memory)` says how long a pipeline can be.
+        `slices_that_fit(memory)` returns how long a pipeline can be.
 
     Raises:
         ValueError: `gpus` or `optimizer` is not understood, `batch_size` is not a whole number of 1 or more, or the

@@ -12,8 +12,8 @@ import sys
 import types
 from typing import Any
 
-# Keras imports what of them is there: half its time
-NOT_NEEDED = {"sklearn", "matplotlib", "pandas", "jax", "tensorflow", "torch"}  # Keras imports what of them is there
+# Keras imports these if they are installed, which takes half of its time
+NOT_NEEDED = {"sklearn", "matplotlib", "pandas", "jax", "tensorflow", "torch"}
 
 
 def main(

@@ -1,6 +1,6 @@
 """The engine on JAX: a step is one program with global meaning, which XLA divides among the devices."""
 
-MODULES = {  # names of an engine → where they are
+MODULES = {  # names of an engine → the modules that contain them
     "MultiWorkerTraining": "workers",
     "OUT_OF_MEMORY": "limits",
     "Training": "training",

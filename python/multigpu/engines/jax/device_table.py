@@ -1,4 +1,4 @@
-"""Which devices there are, as a table; and why there are no GPUs."""
+"""List the devices of JAX in a table, or the reason why there are no GPUs."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
 
 
 def device_table(start: bool = False) -> GpuTable:
-    """The devices that `gpus` counts. JAX starts where it is asked for them."""
+    """Return the devices that `gpus` counts. This starts JAX."""
     del start
     table = GpuTable(_row(number, name) for number, name in enumerate(visible_devices()["gpus"]))
     table.why_none = why_no_gpu
@@ -27,7 +27,7 @@ def why_no_gpu() -> str:
 
 def _row(number: int, name: str) -> GpuRow:
     device = device_named(name)
-    memory: dict[str, Any] = device.memory_stats() or {}  # CPUs have none
+    memory: dict[str, Any] = device.memory_stats() or {}  # CPUs have no statistics
     total = memory.get("bytes_limit")
     free = None if total is None else total - memory.get("bytes_in_use", 0)
     return GpuRow(number, name, f"{name}, {device.device_kind}", total, free)

@@ -1,4 +1,4 @@
-"""Devices of JAX: their names, the mesh of those at work, and stand-ins for GPUs that are not there."""
+"""Devices of JAX: their names, the mesh of the used devices, and simulated GPUs."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from multigpu.plan.device_names import short_name, stand_in, started_before
 
 
 def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
-    """Names of the devices of this process by role: `gpus` counts and ids, `others` that can be asked for by name.
+    """Return the names of this process's devices by role: those that `gpus` counts, and `others` for other uses.
 
     Args:
-        one_is_enough: whether a CPU alone counts, as it does where several machines train together.
+        one_is_enough: whether a single CPU counts, as it does if several machines train together.
     """
     found, cpus = jax.local_devices(), jax.local_devices(backend="cpu")
     if len(cpus) > len(found):
-        found = cpus  # made on purpose, on a machine with fewer GPUs
+        found = cpus  # made intentionally, on a machine with fewer GPUs
     others = list(dict.fromkeys(_names(found) + _names(jax.local_devices()) + _names(cpus)))
     is_cpu_itself = found == cpus[:1]
     return {"gpus": [] if is_cpu_itself and not one_is_enough else _names(found), "others": others}
@@ -32,7 +32,7 @@ def _names(devices: list[jax.Device]) -> list[str]:
 
 
 def present_device(device: object, cure: str) -> str:
-    """The short name of a device that is there, or a ValueError for the argument `device`, which ends in a cure."""
+    """Return the short name of an existing device, or raise a ValueError for `device` that ends in a remedy."""
     visible = visible_devices()
     try:
         name = stand_in(short_name(str(device)), visible["gpus"])
@@ -45,16 +45,16 @@ def present_device(device: object, cure: str) -> str:
 
 
 def device_named(name: str, process: int | None = None) -> jax.Device:
-    """The device that has a name such as `"GPU:1"` in this process, or in another one."""
+    """Return the device with a name such as `"GPU:1"` in this process, or in another one."""
     kind, number = name.split(":")
     here = jax.process_index(backend=kind.lower()) if process is None else process
     return [device for device in jax.devices(kind.lower()) if device.process_index == here][int(number)]
 
 
 def make_mesh(names: Sequence[str]) -> Mesh:
-    """The devices of these names, of all processes.
+    """Return a mesh of the devices with these names, of all processes.
 
-    It has one axis for each prime factor of their number: what all devices do not divide, some may.
+    It has one axis for each prime factor of their number: some devices may divide an array that all of them do not.
     """
     devices = [device_named(name, process) for process in range(jax.process_count()) for name in names]
     factors = prime_factors(len(devices))
@@ -62,29 +62,29 @@ def make_mesh(names: Sequence[str]) -> Mesh:
 
 
 def prime_factors(number: int) -> list[int]:
-    """`12` → `[2, 2, 3]`."""
+    """Return the prime factors of a number: `12` → `[2, 2, 3]`."""
     divisors = (divisor for divisor in range(2, math.isqrt(number) + 1) if number % divisor == 0)
     first = next(divisors, number)
     return [first, *prime_factors(number // first)] if number > 1 else []
 
 
 def host() -> jax.Device:
-    """The CPU, where what waits for its turn is kept."""
+    """Return the CPU, on which waiting arrays are kept."""
     return jax.local_devices(backend="cpu")[0]
 
 
 def hide_gpus() -> None:
-    """JAX does not see the GPUs of this machine, which may be at work, unless it has started."""
+    """Hide the GPUs of this machine, which may be in use, from JAX, unless it has started."""
     jax.config.update("jax_platforms", "cpu")
 
 
 def simulate(n: int, memory_limit: int) -> None:
-    """Makes JAX start with `n` CPU devices, which stand in for GPUs, unless there are so many GPUs.
+    """Make JAX start with `n` CPU devices that simulate GPUs, unless there are so many GPUs.
 
     Raises:
-        RuntimeError: JAX has started with other devices, which are fixed.
+        RuntimeError: JAX has started with other devices, which cannot be changed.
     """
-    del memory_limit  # of a GPU that is split, which JAX cannot do
+    del memory_limit  # for a GPU that is split, which JAX cannot do
     try:
         jax.config.update("jax_num_cpu_devices", n)
     except RuntimeError as error:

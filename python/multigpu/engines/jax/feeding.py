@@ -1,4 +1,4 @@
-"""Arrays and functions as batches. Keras on JAX cuts rows of arrays when their turn comes: nothing has to help it."""
+"""Arrays and functions as batches. Keras on JAX cuts rows of arrays batch by batch, and needs no help."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from multigpu.base.arrays import kept_type
 
 
 class Batches:
-    """Batches of arrays, in order, as often as they are asked for."""
+    """Batches of arrays, in order, which can be iterated over repeatedly."""
 
     def __init__(self, x: Any, y: Any, batch_size: int) -> None:
         self._data, self._size = keras.utils.pack_x_y_sample_weight(x, y), batch_size
@@ -23,7 +23,7 @@ class Batches:
             yield keras.tree.map_structure(lambda array, at=at: _typed(array[at]), self._data)
 
     def release(self) -> None:
-        """Nothing refers to the arrays but this object."""
+        """Do nothing: only this object refers to the arrays."""
 
 
 def _typed(rows: np.ndarray) -> np.ndarray:
@@ -31,22 +31,22 @@ def _typed(rows: np.ndarray) -> np.ndarray:
 
 
 def batches(x: Any, y: Any = None, batch_size: int = 32) -> tuple[Batches, Batches]:
-    """Batches of arrays; and what releases the arrays in the end, which is the same object."""
+    """Return batches of arrays, and the object that releases the arrays at the end, which is the same."""
     made = Batches(x, y, batch_size)
     return made, made
 
 
 def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
-    """Calls a model's `fit`."""
+    """Call a model's `fit`."""
     return verb(**arguments)
 
 
 def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
-    """Calls a model's `evaluate` or `predict`."""
+    """Call a model's `evaluate` or `predict`."""
     return verb(**arguments)
 
 
 def batches_without_lookahead(batches: Callable[[], Iterator[Any]], spec: Any) -> Iterator[Any]:
-    """The batches of an iterator; Keras asks for each before its step."""
-    del spec  # which batches tell themselves
+    """Return the batches of an iterator. Keras requests each of them before its step."""
+    del spec  # the batches have these themselves
     return batches()

@@ -1,4 +1,4 @@
-"""Where arrays are: divided among the devices of a mesh, or copied to each; in device memory, or on the host."""
+"""Lay out arrays: divided among the devices of a mesh or copied to each, in device memory or on the host."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-SMALLEST = 2048  # numbers of an array that is worth dividing: less costs more in latency than it saves
+SMALLEST = 2048  # number of elements from which dividing an array pays: latency costs more for smaller ones
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Layout:
 
     Attributes:
         mesh: the devices.
-        on_host: whether variables rest in host memory between steps.
-        sharded: whether large variables are divided among the devices, rather than copied to each.
+        on_host: whether variables are in host memory between steps.
+        sharded: whether large variables are divided among the devices, instead of copied to each.
     """
 
     mesh: Mesh
@@ -29,21 +29,21 @@ class Layout:
 
     @cached_property
     def copied(self) -> NamedSharding:
-        """A copy on every device."""
+        """The layout of a copy on every device."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @cached_property
     def divided(self) -> NamedSharding:
-        """Rows in as many parts as devices. Inside of a step they need not be of one size."""
+        """The layout of rows in as many parts as devices. Inside of a step, the parts may differ in size."""
         return NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
 
     def rows(self, count: int) -> NamedSharding:
-        """Rows in parts of one size: as many as devices where these divide them, or else fewer, with copies."""
+        """Return the layout of rows in parts of one size: one per device if possible, otherwise fewer, with copies."""
         spec = self._spec([count])
         return NamedSharding(self.mesh, PartitionSpec(spec[0]))
 
     def in_step(self, variable: Any) -> NamedSharding:
-        """For the value of a variable while a step runs."""
+        """Return the layout of a variable's value while a step runs."""
         shape = tuple(variable.shape)
         if not self.sharded or math.prod(shape) < SMALLEST:
             return self.copied
@@ -54,7 +54,7 @@ class Layout:
         return NamedSharding(self.mesh, PartitionSpec(*self._spec(shape)))
 
     def _spec(self, shape: Sequence[int]) -> list[tuple[str, ...] | None]:
-        """Each axis of the mesh divides the largest axis of the array that it can."""
+        """Divide the largest possible axis of the array by each axis of the mesh."""
         left, spec = list(shape), [()] * len(shape)  # type: list[int], list[tuple[str, ...]]
         for name, size in self.mesh.shape.items():
             able = [axis for axis, length in enumerate(left) if length and length % size == 0]
@@ -65,12 +65,12 @@ class Layout:
         return [names or None for names in spec]
 
     def at_rest(self, variable: Any) -> NamedSharding:
-        """For the value of a variable between steps."""
+        """Return the layout of a variable's value between steps."""
         sharding = self.in_step(variable)
         return sharding.with_memory_kind("pinned_host") if self.on_host and variable.ndim else sharding
 
     def place(self, state: Any) -> Any:
-        """Values as they rest, each in memory of its own: Keras lets averages share that of weights."""
+        """Return values in their layout between steps, each in separate memory: Keras' averages share the weights'."""
         seen: set[int] = set()
 
         def place_one(value: Any) -> jax.Array:
@@ -82,10 +82,10 @@ class Layout:
 
 
 def put(value: Any, sharding: Sharding) -> jax.Array:
-    """An array where it is wanted; it is the same object if it is there already."""
+    """Return an array in a layout. It is the same object if it has this layout already."""
     if isinstance(value, jax.Array) and value.sharding == sharding:
         return value
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
-    value = np.asarray(value)  # of several processes, each gives its part of what all have
+    value = np.asarray(value)  # each of several processes passes its part of the common array
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

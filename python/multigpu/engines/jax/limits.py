@@ -1,4 +1,4 @@
-"""Limits within which a model of a file is built for the first time."""
+"""Limit the threads and the memory with which a model from a file is built for the first time."""
 
 import math
 from contextlib import AbstractContextManager
@@ -13,12 +13,12 @@ OUT_OF_MEMORY = (MemoryError,)
 
 
 def start_with_one_thread() -> None:
-    """Starts JAX's threads before memory is limited. Their number cannot be chosen."""
+    """Start JAX's threads before memory is limited. Their number cannot be chosen."""
     keras.ops.zeros(())
 
 
 def variables_of_at_most(num_elements: int) -> AbstractContextManager[None]:
-    """Refuses to make variables that are larger in total, before their memory is taken."""
+    """Raise an error before variables are made that are larger in total."""
     left, make = num_elements, keras.Variable.__init__
 
     def checked(self: keras.Variable, initializer: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""A table of what each device stores of a parallel model, and receives and sends in a training step."""
+"""A table of what each device stores, receives and sends in a training step of a parallel model."""
 
 import math
 
@@ -11,13 +11,13 @@ from multigpu.plan.plan import Plan
 
 
 def overview(template: keras.Model, plan: Plan, batch_size: int | None) -> Overview:
-    """One row per device. What is divided is gathered where it is used, and its gradient comes back in parts."""
+    """Return one row per device. Divided weights are gathered for use, and their gradients come back in parts."""
     layout = layout_of(plan)
     optimizer = getattr(template, "optimizer", None)
     slots = optimizer.variables if optimizer is not None and optimizer.built else None
     held = sum(bytes_on_device(variable, layout) for variable in template.variables)
     trained = [num_bytes(variable) for variable in template.trainable_variables]
-    # all-gather and reduce-scatter, or all-reduce: a device takes and gives (N - 1) / N of all, twice
+    # all-gather and reduce-scatter, or all-reduce: a device receives and sends (N - 1) / N of all, twice
     moved = 2 * sum(trained) * (layout.mesh.size - 1) // layout.mesh.size
     rows = plan.rows(batch_size) if batch_size is not None else [None] * len(plan.devices)
     return Overview(
@@ -40,11 +40,11 @@ def overview(template: keras.Model, plan: Plan, batch_size: int | None) -> Overv
 
 
 def num_bytes(variable: keras.Variable) -> int:
-    """Bytes of a whole variable."""
+    """Return the bytes of a whole variable."""
     return variable.value.nbytes
 
 
 def bytes_on_device(variable: keras.Variable, layout: Layout) -> int:
-    """Bytes of a variable that each device holds between steps."""
+    """Return the bytes of a variable that each device stores between steps."""
     value = variable.value
     return math.prod(layout.in_step(value).shard_shape(value.shape)) * value.dtype.itemsize

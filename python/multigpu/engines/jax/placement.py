@@ -1,4 +1,4 @@
-"""Variables, moved to where the plan has them, and back home."""
+"""Move variables to their places in the plan, and back."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -15,15 +15,15 @@ from multigpu.plan.plan import Plan
 
 @functools.cache
 def layout_of(plan: Plan) -> Layout:
-    """How a plan lays out arrays. Two meshes of the same devices would not go together, even if they are equal."""
-    alone = jax.process_count() == 1  # else each process has to be able to read all weights, for files
+    """Return a plan's layout of arrays, always the same mesh: JAX does not combine two equal meshes."""
+    alone = jax.process_count() == 1  # otherwise, each process must be able to read all weights, for files
     mesh = make_mesh(plan.devices)
     kinds = {memory.kind for memory in mesh.devices.flat[0].addressable_memories()}  # of a CPU before JAX 0.7 one alone
     return Layout(mesh, on_host=plan.cpu_relocation and "pinned_host" in kinds, sharded=alone)
 
 
 def place_weights(model: keras.Model, plan: Plan) -> None:
-    """Moves all variables of a model, in place: divided among the devices, or into the memory of the CPU."""
+    """Move all variables of a model, in place: divided among the devices, or to the CPU's memory."""
     if plan.cpu_relocation:
         send_home(model.variables)
     else:
@@ -31,22 +31,22 @@ def place_weights(model: keras.Model, plan: Plan) -> None:
 
 
 def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
-    """Moves variables onto the mesh, in place and with their values."""
+    """Move variables onto the mesh, in place and with their values."""
     for variable in variables:
         if variable.value.sharding != layout.at_rest(variable.value):
-            # through NumPy: memory that is shared with an old array would go when that is given up
+            # through NumPy: memory shared with an old array would be freed with that array
             variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
 
 
 def send_home(variables: Iterable[keras.Variable]) -> None:
-    """Moves variables to the CPU, bound to no device, as Keras makes them."""
+    """Move variables to the CPU, bound to no device, as Keras makes them."""
     with jax.default_device(host()):
         for variable in variables:
             variable.assign(jax.numpy.asarray(np.asarray(variable.value)))
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
-    """Moves variables to devices: unbound to the one that JAX takes by itself, where Keras makes them."""
+    """Move variables to devices, or unbound to JAX's default device, where Keras makes them."""
     first = visible_devices()["others"][0]
     for variable, name in destinations:
         value = np.asarray(variable.value)
@@ -61,7 +61,7 @@ def holders(model: keras.Model) -> list[str]:
 
 @contextmanager
 def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
-    """Brings the template home to the first device, and back again."""
+    """Move the template to the first device, and back after a `with` block."""
     variables = variables_of(template)
     values = [(variable, variable.value) for variable in variables]
     move([(variable, plan.devices[0]) for variable in variables])
@@ -73,7 +73,7 @@ def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:
-    """All variables that a model trains with."""
+    """Return all variables with which a model trains."""
     optimizer = getattr(model, "optimizer", None)
     slots = optimizer.variables if optimizer is not None else []
     return [*model.variables, *slots, *model.metrics_variables]

@@ -1,4 +1,4 @@
-"""A step as a program of JAX, which can be read, and edited, before XLA divides it among the devices."""
+"""Trace a step to a program of JAX, which can be read and edited before XLA divides it among the devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +11,18 @@ LOOPS = ("scan", "while")
 
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
-    """The program of a function, and the structure of what it returns."""
+    """Return the program of a function, and the structure of its results."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     return with_signed_indices(program), jax.tree.structure(shapes)
 
 
 def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
-    """Runs a program that was traced, usually inside of a larger one."""
+    """Run a traced program, usually inside of a larger one."""
     return jax.tree.unflatten(structure, core.jaxpr_as_fun(program)(*jax.tree.leaves(args)))
 
 
 def has(program: Any, *names: str) -> bool:
-    """Whether a program, or one inside of it, has an operation of one of these names."""
+    """Return whether a program, or an inner one, has an operation with one of these names."""
     return any(
         equation.primitive.name in names or any(has(inner, *names) for inner in _inside(equation))
         for equation in getattr(program, "jaxpr", program).eqns
@@ -30,17 +30,17 @@ def has(program: Any, *names: str) -> bool:
 
 
 def _inside(equation: core.JaxprEqn) -> list[Any]:
-    """Programs that an operation runs, such as the body of a loop."""
+    """Return the programs that an operation runs, such as the body of a loop."""
     kinds = (core.ClosedJaxpr, core.Jaxpr)
     found = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: isinstance(each, kinds))
     return [each for each in found if isinstance(each, kinds)]
 
 
 def with_signed_indices(part: Any) -> Any:
-    """A program, or parameters that may have programs in them, in which no index is an unsigned number.
+    """Return a program, or parameters with programs, in which no index is an unsigned integer.
 
-    The gradient of a sort has such indices. Where it has unevenly divided rows, XLA ends the process: it compares them
-    with a signed number of its own (`Check failed: ShapeUtil::IsScalarWithElementType`).
+    The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
+    compares them with a signed number (`Check failed: ShapeUtil::IsScalarWithElementType`).
     """
     if isinstance(part, core.ClosedJaxpr):
         return part.replace(jaxpr=with_signed_indices(part.jaxpr))
@@ -52,7 +52,7 @@ def with_signed_indices(part: Any) -> Any:
 
 
 def _signed(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
-    """The equation, after one that converts its indices if they are unsigned."""
+    """Return the equation, after one that converts its indices if they are unsigned."""
     if not _has_unsigned_indices(equation):
         params = {name: with_signed_indices(value) for name, value in equation.params.items()}
         return [equation.replace(params=params)]

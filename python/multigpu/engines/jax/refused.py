@@ -1,4 +1,4 @@
-"""Refuse, by name, what this engine cannot do."""
+"""Raise errors that name what this engine cannot do."""
 
 from typing import NoReturn
 
@@ -11,10 +11,10 @@ TENSORFLOW = "set the environment variable KERAS_BACKEND=tensorflow before the f
 
 
 def check_rows(model: keras.Model, groups: bool = False) -> None:
-    """Refuses what would divide the model a second time. All that has to do with rows is exact on this engine.
+    """Raise an error if something else divides the model, too. All work on rows is exact on this engine.
 
     Raises:
-        ValueError: a distribution of Keras is in force, or Keras' variables are those of Flax.
+        ValueError: a distribution of Keras is active, or Keras' variables are those of Flax.
     """
     check_no_distribution()
     if keras.config.is_nnx_enabled():
@@ -26,7 +26,7 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
 
 
 def check_no_distribution() -> None:
-    """Refuses a distribution of Keras, which would divide what is divided already."""
+    """Raise an error for a distribution of Keras, which would divide the arrays a second time."""
     distribution = keras.distribution.distribution()
     if distribution is not None:
         raise refuse(
@@ -37,7 +37,7 @@ def check_no_distribution() -> None:
 
 
 def on_device(device: str) -> NoReturn:
-    """Parts of one model on several devices, which JAX cannot place inside of a compiled step.
+    """Raise an error: JAX cannot place parts of a model on several devices inside of a compiled step.
 
     Raises:
         ValueError: always.
@@ -51,7 +51,7 @@ def on_device(device: str) -> NoReturn:
 
 
 def part_devices(model: keras.Model) -> NoReturn:
-    """The devices of parts, for groups.
+    """Raise an error: there are no parts, and so no devices for groups.
 
     Raises:
         ValueError: always.
@@ -64,7 +64,7 @@ def part_devices(model: keras.Model) -> NoReturn:
 
 
 def estimate_devices(*_: object) -> NoReturn:
-    """Refuse to estimate the memory of each device.
+    """Raise an error: there is no estimate of each device's memory.
 
     Raises:
         ValueError: always.

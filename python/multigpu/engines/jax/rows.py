@@ -1,4 +1,4 @@
-"""Batches on the mesh, of any number of rows: filled up to go there, and cut to what counts inside of the step."""
+"""Batches with any number of rows on the mesh: padded to be sent, and cut to the counted rows inside of the step."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +17,9 @@ class Rows:
     """An array of a batch on the mesh.
 
     Attributes:
-        value: the array, with zeros at its end where the devices would not divide its rows.
-        count: how many rows count, or None where it has none. A step is compiled once for each, as on one device.
+        value: the array, padded with zeros if the devices do not divide its rows.
+        count: the number of rows that count, or None for an array without rows. A step is compiled once for each
+            number, as on one device.
     """
 
     value: Any
@@ -26,12 +27,12 @@ class Rows:
 
 
 def send(batch: Any, layout: Layout, fill: bool) -> Any:
-    """A batch on the mesh, to be opened in the step.
+    """Return a batch on the mesh, to be opened in the step.
 
     Args:
         batch: arrays.
-        layout: of the mesh.
-        fill: whether rows are filled up until the devices divide them, or else lie in fewer parts of one size.
+        layout: the layout of the mesh.
+        fill: whether rows are padded until the devices divide them, instead of divided into fewer equal parts.
     """
     return jax.tree.map(partial(_send, layout=layout, fill=fill), batch, is_leaf=is_sparse)
 
@@ -51,7 +52,7 @@ def _send(x: Any, layout: Layout, fill: bool) -> Rows:
 
 
 def open_rows(batch: Any, layout: Layout) -> Any:
-    """The batch inside of a compiled step: the rows that count, each where it is."""
+    """Return the batch inside of a compiled step: the rows that count, each on its device."""
 
     def open_one(rows: Rows) -> Any:
         if rows.count is None or rows.count == rows.value.shape[0]:
@@ -62,12 +63,12 @@ def open_rows(batch: Any, layout: Layout) -> Any:
 
 
 def divide(x: Any, layout: Layout) -> Any:
-    """An array inside of a function of the user's, compiled or not, with its rows divided."""
+    """Return an array inside of a user's function, compiled or not, with its rows divided."""
     return jax.lax.with_sharding_constraint(x, layout.rows(x.shape[0])) if getattr(x, "ndim", 0) and x.shape[0] else x
 
 
 def merge(outputs: Any, layout: Layout) -> Any:
-    """Outputs as they leave a compiled step, where parts have to be of one size."""
+    """Return outputs for leaving a compiled step, where parts must have one size."""
 
     def merge_one(x: Any) -> Any:
         here = x.ndim and layout.copied.is_fully_addressable
@@ -77,5 +78,5 @@ def merge(outputs: Any, layout: Layout) -> Any:
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether it is a sparse array, whose parts have no rows of the batch."""
+    """Return whether an array is sparse: its parts have no rows of the batch."""
     return isinstance(x, JAXSparse)

@@ -1,4 +1,4 @@
-"""The functions of steps that Keras' loops call, running on all devices."""
+"""The step functions that Keras' loops call, running on all devices."""
 
 import itertools
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ class StepFunction:
         self._model, self._kind, self._layout = model, kind, layout
         self._to_host = cpu_merge and kind == "predict"
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
-        donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps leave the weights where they are
+        donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
         self._run = jax.jit(self._program, **donated) if self._compiled else self._op_by_op
-        self._last: Any = None  # the state that the last step gave, which Keras gives back unless a callback had it
+        self._last: Any = None  # the last step's state, which Keras passes back unless a callback used it
 
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
-        """One execution: as many steps as the model has in one, as far as there are batches."""
-        outputs, state = self._one(state, next(iterator))  # the end of data is for Keras' loop
+        """Run one execution: as many steps as the model makes in one, as long as there are batches."""
+        outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
         results = [outputs]
         for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
             outputs, state = self._one(state, data)
@@ -46,15 +46,15 @@ class StepFunction:
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:
-        """The model's own step."""
+        """Run the model's own step."""
         outputs, new = getattr(self._model, f"{self._kind}_step")(state, data)
         return outputs, (state[0], new) if self._kind == "predict" else new
 
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
-        """The step as one program for all devices, between where values rest and where they are worked with."""
+        """Return the step as one program for all devices, from and to the layout between steps."""
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
-        if has(program, *LOOPS):  # weights come together once, rather than in each turn
+        if has(program, *LOOPS):  # weights are gathered once, not in each turn
             weights = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._layout.copied), state[0])
             state = (weights, *state[1:])
         outputs, new = run(program, structure, state, data)
@@ -63,7 +63,7 @@ class StepFunction:
         return outputs, self._to_rest(new, jax.lax.with_sharding_constraint)
 
     def _op_by_op(self, state: Any, batch: Any) -> tuple[Any, Any]:
-        """The step as it is, each operation on all devices."""
+        """Run the step as it is, each operation on all devices."""
         outputs, new = self._step(self._to_devices(state), open_rows(batch, self._layout))
         return outputs, self._to_rest(new, jax.device_put)
 

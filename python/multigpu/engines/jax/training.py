@@ -1,4 +1,4 @@
-"""How a parallel model calls and trains its template on JAX: Keras' loops run on the template, its steps everywhere."""
+"""Call and train a template on JAX: Keras' loops run on the template, and its steps on all devices."""
 
 import contextlib
 import functools
@@ -23,10 +23,10 @@ from multigpu.private_api.layers import compilation
 
 
 class Training(keras.Model):
-    """The calls, steps and verbs of a parallel model.
+    """The calls, steps and methods of a parallel model.
 
-    XLA gives a step the meaning that it has on one device, whatever the step is. So the template's own code runs on the
-    template itself: a verb is Keras' verb on the template, whose functions of steps are others while it lasts.
+    XLA gives every step the meaning that it has on one device. So the template's own code runs on the template itself:
+    a method is Keras' method on the template, whose step functions are replaced meanwhile.
 
     Attributes:
         template: the model that owns the weights.
@@ -37,15 +37,15 @@ class Training(keras.Model):
     plan: Plan
 
     def _begin(self) -> None:
-        """Gets ready to make functions of steps."""
-        self._made: dict[str, tuple[object, StepFunction]] = {}  # by kind, with the compilation that it is of
+        """Prepare to make step functions."""
+        self._made: dict[str, tuple[object, StepFunction]] = {}  # by kind, with its compilation
 
     # One call -------------------------------------------------------------------------------------------------------
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the template, with the rows of arrays divided."""
+        """Call the template with the rows of arrays divided."""
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            return self.template(*args, **kwargs)  # within a function of the user's, which is divided as a whole
+            return self.template(*args, **kwargs)  # within a user's function, which is divided as a whole
         layout = layout_of(self.plan)
         place(self.template.variables, layout)
         args, kwargs = jax.tree.map(
@@ -56,10 +56,10 @@ class Training(keras.Model):
     _call_for_template = call
 
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
-        """The template's, with rows divided: for loops of one's own, inside of `jax.jit`."""
+        """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
         call = functools.partial(self.template.stateless_call, trainable, non_trainable, **kwargs)
         traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
-        # the gradient is taken outside, where nobody edits what it does to a sort: see `program.py`
+        # the gradient is computed outside, where a sort's gradient is not edited: see `program.py`
         if traced and not has(trace(call, *args)[0], "sort"):
             args = jax.tree.map(lambda x: divide(x, layout_of(self.plan)), args)
         return call(*args)
@@ -70,12 +70,12 @@ class Training(keras.Model):
     # Training -------------------------------------------------------------------------------------------------------
 
     def _compile_as(self, arguments: dict[str, Any]) -> None:
-        """Compiles this model, of which Keras' properties are asked."""
+        """Compile this model, so that Keras' properties are correct."""
         super().compile(**arguments)
 
     @property
     def stop_training(self) -> bool:
-        """Whether the loop is to end: the template's."""
+        """Whether the template's loop is to end."""
         return self.template.stop_training
 
     @stop_training.setter
@@ -84,31 +84,31 @@ class Training(keras.Model):
             self.template.stop_training = value
 
     def train_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The template's step of `fit`."""
+        """Run the template's step of `fit`."""
         return self.template.train_step(*args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The template's step of `evaluate`."""
+        """Run the template's step of `evaluate`."""
         return self.template.test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The template's step of `predict`."""
+        """Run the template's step of `predict`."""
         return self.template.predict_step(*args, **kwargs)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Makes `train_function`, which trains on all devices, for a loop of one's own."""
+        """Make `train_function`, which trains on all devices, for a custom loop."""
         self.train_function = self._function("train", force)
 
     def make_test_function(self, force: bool = False) -> None:
-        """Makes `test_function`."""
+        """Make `test_function`."""
         self.test_function = self._function("test", force)
 
     def make_predict_function(self, force: bool = False) -> None:
-        """Makes `predict_function`."""
+        """Make `predict_function`."""
         self.predict_function = self._function("predict", force)
 
     def _function(self, kind: str, force: bool = False) -> StepFunction:
-        """The function of a kind of steps; a new one if the template was compiled anew."""
+        """Return the step function of a kind. It is a new one if the template was compiled again."""
         compiled, function = self._made.get(kind, (None, None))
         if function is None or force or compiled is not compilation(self.template):
             to_host = self.plan.merge_device.startswith("CPU")
@@ -118,7 +118,7 @@ class Training(keras.Model):
 
     @contextlib.contextmanager
     def _spread(self) -> Iterator[None]:
-        """While it lasts, the template's steps run on all devices; then it has the functions that it had."""
+        """Run the template's steps on all devices inside a `with` block, then restore its functions."""
         self._check_scope()
         template, compiled = self.template, compilation(self.template)
         before = {f"{kind}_function": getattr(template, f"{kind}_function") for kind in KINDS}
@@ -133,7 +133,7 @@ class Training(keras.Model):
             finally:
                 for name, function in before.items():
                     setattr(template, name, function if compilation(template) is compiled else None)
-                if self.plan.cpu_relocation:  # what rests in pinned memory cannot be computed with outside of a step
+                if self.plan.cpu_relocation:  # arrays in pinned memory cannot be used in computations outside of a step
                     send_home(variables_of(template))
 
     def _give(self, kind: str, force: bool = False) -> None:
@@ -147,7 +147,7 @@ class Training(keras.Model):
         return [template.layers[-1].name] if isinstance(template, keras.Sequential) else template.output_names
 
     def _statistics_of_slices(self) -> Sequence[keras.Layer]:
-        return []  # all are of the global batch
+        return []  # all use the global batch
 
     def _overview(self, batch_size: int | None) -> Overview:
         return overview(self.template, self.plan, batch_size)

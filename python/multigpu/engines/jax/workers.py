@@ -1,4 +1,4 @@
-"""Several processes that train together: JAX joins them, and each gives the same arrays to the same step."""
+"""Several processes that train together: JAX joins them, and each passes the same arrays to the same step."""
 
 import os
 import zlib
@@ -25,20 +25,21 @@ DATA = ("x", "y", "sample_weight", "validation_data")
 
 
 def join() -> None:
-    """Joins the workers that TF_CONFIG describes, if it does, and waits for them: JAX asks for it before it starts."""
+    """Join the workers that TF_CONFIG describes, if any, and wait for them. JAX needs this before it starts."""
     try:
         cluster = described(os.environ)
-    except ValueError:  # `joined_cluster()` says so when a model is made: all else works without a cluster
+    except ValueError:  # `joined_cluster()` raises the error when a model is made: all else works without a cluster
         return
     if cluster is not None and not jax.distributed.is_initialized():
         _join(cluster)
 
 
 def join_cluster(resolver: Any = None) -> None:
-    """Joins the tasks that `srun` or `mpirun` has started, to train one model together.
+    """Join the tasks that `srun` or `mpirun` has started, to train one model together.
 
     Raises:
-        ValueError: a resolver of TensorFlow is given, or a scheduler does not say where the tasks are.
+        ValueError: the argument is a resolver of TensorFlow, or a scheduler's variables do not tell where the tasks
+            are.
     """
     if resolver is not None:
         raise refuse(
@@ -54,7 +55,7 @@ def join_cluster(resolver: Any = None) -> None:
 
 
 def _described() -> Cluster | None:
-    """The cluster in TF_CONFIG, which has the last word, or else that of a scheduler's tasks."""
+    """Return the cluster in TF_CONFIG, which has priority, or the cluster of a scheduler's tasks."""
     if "TF_CONFIG" in os.environ:
         return described(os.environ)
     config = config_of_tasks(os.environ)
@@ -68,10 +69,10 @@ def _join(cluster: Cluster) -> None:
 
 
 def joined_cluster() -> Cluster | None:
-    """The cluster that this process has joined, or None where it trains alone.
+    """Return the cluster that this process has joined, or None if it trains alone.
 
     Raises:
-        ValueError: TF_CONFIG was not understood, or read too late.
+        ValueError: TF_CONFIG was not understood, or was read too late.
     """
     if jax.distributed.is_initialized():
         return _described()
@@ -87,7 +88,7 @@ def joined_cluster() -> Cluster | None:
 
 
 def synchronize_workers(model: keras.Model, plan: Plan) -> None:
-    """Refuses workers that differ, and gives all the chief's values.
+    """Raise an error if workers differ, and give all of them the chief's values.
 
     Raises:
         ValueError: a worker has another model or other devices. All workers raise it.
@@ -118,13 +119,13 @@ def _follow_chief(variables: list[keras.Variable], plan: Plan) -> None:
 
 
 class MultiWorkerTraining(Training):
-    """The verbs of one of several workers. All give the same arrays; the chief's shuffling and weights are everyone's.
+    """The methods of one of several workers. All pass the same arrays, with the chief's shuffling and weights.
 
     On GPUs the processes exchange numbers by NCCL, on CPUs by gloo.
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Keras' `fit`, on all workers at once."""
+        """Run Keras' `fit` on all workers at once."""
         arguments = self._same_arrays(by_name(super().fit, args, kwargs))
         given = arguments.get("callbacks")
         listed = list(given) if isinstance(given, list | tuple) else [given] if given else []
@@ -137,19 +138,19 @@ class MultiWorkerTraining(Training):
         return super().fit(**arguments)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `evaluate`, on all workers at once."""
+        """Run Keras' `evaluate` on all workers at once."""
         return super().evaluate(**self._same_arrays(by_name(super().evaluate, args, kwargs)))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `predict`, on this worker alone."""
+        """Run Keras' `predict` on only this worker."""
         return self._alone(keras.Model.predict, *args, **kwargs)
 
     def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `predict_on_batch`, on this worker alone."""
+        """Run Keras' `predict_on_batch` on only this worker."""
         return self._alone(keras.Model.predict_on_batch, *args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the template on this worker alone."""
+        """Call the template on only this worker."""
         return self._alone(type(self.template).__call__, *args, **kwargs)
 
     _call_for_template = call
@@ -159,7 +160,7 @@ class MultiWorkerTraining(Training):
             return verb(self.template, *args, **kwargs)
 
     def _same_arrays(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Refuses what may give each worker other batches: they would wait for each other."""
+        """Raise an error for data that may give workers different batches: they would wait for each other."""
         told = []
         for name, value in arguments.items():
             leaves = keras.tree.flatten(value) if name in DATA else []

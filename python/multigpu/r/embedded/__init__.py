@@ -36,8 +36,8 @@ def start() -> None:
     """Start R in this process, with the R package multigpu attached. You need not call it: `run()` starts R, too.
 
     Raises:
-        ImportError: R, rpy2, or one of the R packages reticulate and multigpu is missing or too old. The message says
-            what to install.
+        ImportError: R, rpy2, or one of the R packages reticulate and multigpu is missing or too old. The message names
+            the package to install.
         RuntimeError: the caller is not Python's main thread.
     """
     started_r()

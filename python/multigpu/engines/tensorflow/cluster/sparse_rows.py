@@ -18,7 +18,7 @@ def all_rows(
     Args:
         rows: this worker's.
         cluster: the workers.
-        summed: sums over workers what is given, under a label.
+        summed: a function that sums a tensor over workers, under a label.
     """
     count = tf.shape(rows.indices)[0]
     longest = tf.reduce_max(_counts(count, cluster, summed))
@@ -38,7 +38,7 @@ def gather(
     Args:
         x: this worker's rows, any number of them. The rest of the shape is the same on all workers.
         cluster: the workers.
-        summed: sums over workers what is given, under a label.
+        summed: a function that sums a tensor over workers, under a label.
     """
     counts = _counts(tf.shape(x)[0], cluster, summed)
     wide = x if x.dtype.is_floating else tf.cast(x, tf.int64)  # a type that collective ops accept

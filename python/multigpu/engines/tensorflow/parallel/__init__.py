@@ -1,1 +1,1 @@
-"""One call spread over devices, and the steps and verbs of a parallel model."""
+"""One call spread over devices, and the steps and methods of a parallel model."""

@@ -1,4 +1,4 @@
-"""Statistics of BatchNormalizations: of each slice, or of the global batch."""
+"""The statistics of BatchNormalization layers: of each slice, or of the global batch."""
 
 from collections.abc import Collection
 
@@ -9,17 +9,17 @@ from multigpu.private_api.warn_caller import warn
 
 
 def synchronized_layers(model: keras.Layer) -> list[int]:
-    """Ids of the synchronized layers: a trace was made for them."""
+    """Return the ids of the synchronized layers, for which a trace was made."""
     return [id(layer) for layer in batch_normalizations(model) if layer.synchronized]
 
 
 def of_slices(model: keras.Layer) -> list[keras.Layer]:
-    """The layers that take statistics of each slice while they train. Frozen ones take none."""
+    """Return the layers that use the statistics of each slice while they train. Frozen layers use none."""
     return [layer for layer in batch_normalizations(model) if layer.trainable and not layer.synchronized]
 
 
 def warn_of_slices(layers: Collection[keras.Layer]) -> None:
-    """Warns of layers that train by the statistics of each slice."""
+    """Warn of layers that train with the statistics of each slice."""
     several = "s" * (len(layers) > 1)
     warn(
         "Expected statistics of the global batch, as on one device. "

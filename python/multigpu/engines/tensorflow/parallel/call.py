@@ -1,4 +1,4 @@
-"""Choose how a call runs: inside a function that is being traced, as a function of its own, or op by op."""
+"""Choose how a call runs: inside a function that is being traced, as a separate function, or op by op."""
 
 import contextlib
 import itertools
@@ -27,29 +27,29 @@ from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
 
-ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # of shapes that do not fit
-_models = itertools.count()  # all workers make the same models in the same order
+ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # errors of shapes that do not fit
+_models = itertools.count()  # all workers create the same models in the same order
 
 
 class DataParallelCall:
     """Calls of a template, spread over the devices of a plan.
 
     Attributes:
-        types: the types in which weights travel, by their ids, as found when they were last sent.
+        types: the types in which weights are sent, by their ids, from the last sending.
         step: the step of Keras' loop in which the call is made, if any.
-        slices: of inputs that have been sent ahead, by the ids of the inputs.
+        slices: slices of inputs that were sent ahead, by the ids of the inputs.
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
         self.types: dict[int, Types] = {}
         self.step: Step | None = None
         self.slices: dict[int, list[tf.Tensor]] = {}
-        self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows that had
+        self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
         self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
         self._draws: dict[tuple, list[Draw]] = {}  # in such calls
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
-        self._due = Due() if is_spread else None  # made here: a function that is traced may make no variable
+        self._due = Due() if is_spread else None  # made here, because a traced function may not make variables
         self._checks: dict[tuple, FirstBatchCheck] = {}  # of each kind of call
         self._model = f"model {next(_models)}"
         self._template = template
@@ -57,7 +57,7 @@ class DataParallelCall:
         self._as_function = CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
-        """Outputs and added losses for one batch."""
+        """Return outputs and added losses for one batch."""
         if not tf.executing_eagerly():
             self._refuse_one_program()
             return self._spread(CallArguments(args, kwargs), eager=False).given
@@ -76,7 +76,7 @@ class DataParallelCall:
 
     @contextlib.contextmanager
     def layer_named(self, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
-        """Has an error of a layer that needs its batch in one piece say which layer that is."""
+        """Make an error of a layer that needs its batch in one piece name the layer, in a `with` block."""
         try:
             yield
         except kinds as error:
@@ -104,7 +104,7 @@ class DataParallelCall:
         return merged
 
     def _check(self, kind: tuple, parts: TemplateParts, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
-        """Checks the first batch of each kind of call, now or in the step that is being traced, which has to wait."""
+        """Check the first batch of each kind of call, now or in the traced step, which has to wait for it."""
         known = self._checks.get(kind)
         if self._due is None or (known and known.is_done) or not (eager or is_on()):
             return []
@@ -119,7 +119,7 @@ class DataParallelCall:
         return [check.before_step(self._due)]
 
     def _workers(self, batch: CallArguments) -> OneWorker:
-        """The workers in this call. Outside of a step, all of them make it if it trains, or takes a gradient."""
+        """Return the workers in this call. Outside of a step, all workers make it if it trains or takes a gradient."""
         cluster = self._plan.cluster
         if cluster is None:
             return OneWorker(self._plan.first_devices)
@@ -129,7 +129,7 @@ class DataParallelCall:
         return Workers(cluster, self._model, self._plan.first_devices, rows, step)
 
     def _fingerprint(self) -> tuple:
-        """Return what a trace depends on besides its arguments: frozen layers, devices of weights, compilation."""
+        """Return the values besides arguments on which a trace depends: frozen layers, devices, compilation."""
         template = self._template
         frozen = [layer.trainable for layer in sublayers(template)]
         synchronized = synchronized_layers(template)

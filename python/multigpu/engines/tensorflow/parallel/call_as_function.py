@@ -1,8 +1,8 @@
-"""A call from outside of any function, traced as a function of its own, so that its replicas run at the same time.
+"""Trace a call from outside of any function as a separate function, so that its replicas run at the same time.
 
-To a tape around it, a function is one op: it has zeros for each weight that leads to any of its results. One device has
-no gradient for a weight that leads to none of those in use. So a weight that leads to some of them alone goes in by a
-gate, which lets a gradient back where one of these was used.
+For a tape around it, a function is one op: the gradient is zero for each weight that leads to any of its results. One
+device has no gradient for a weight that leads to none of the used results. So a weight that leads only to some results
+passes a gate, which lets a gradient back if one of these results was used.
 """
 
 import contextvars
@@ -27,20 +27,20 @@ from multigpu.engines.tensorflow.weights.gradient_structure import GradientStruc
 
 @dataclass(frozen=True)
 class Gate:
-    """A variable that leads to some results of a function alone.
+    """A variable that leads only to some results of a function.
 
     Attributes:
-        variable: itself.
-        results: their numbers.
+        variable: the variable.
+        results: the numbers of these results.
     """
 
     variable: tf.Variable
     results: frozenset[int]
 
     def __call__(self) -> tf.Tensor:
-        """The variable's handle, as a call of the function takes it."""
+        """Return the variable's handle, as a call of the function receives it."""
         structure = _structure.get()
-        self.variable.read_value()  # which has tapes watch it
+        self.variable.read_value()  # makes tapes watch it
 
         @custom_gradient
         def gated(handle: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
@@ -58,18 +58,18 @@ class CallAsFunction:
     def __init__(self, spread: Callable[[tuple, dict[str, Any]], Merged]) -> None:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
-        self._kinds: dict[tuple, int] = {}  # by what a trace depends on besides its arguments
+        self._kinds: dict[tuple, int] = {}  # by the values besides arguments on which a trace depends
         self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
         self._kept: weakref.WeakKeyDictionary[tf.Graph, list[Kept]] = weakref.WeakKeyDictionary()  # by traces
-        self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have some
+        self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have gates
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], key: tuple) -> Given:
-        """Outputs and added losses.
+        """Return outputs and added losses.
 
         Args:
-            args: of the call.
-            kwargs: likewise.
-            key: what a trace depends on besides.
+            args: the arguments of the call.
+            kwargs: the named arguments of the call.
+            key: the other values on which a trace depends.
         """
         ranks = tuple(_rank(x) for x in keras.tree.flatten((args, kwargs)))  # TensorFlow would take any for unknown
         # one number for all of it: what a function takes, TensorFlow looks at part by part, in each call
@@ -93,7 +93,7 @@ class CallAsFunction:
         return Given(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses)
 
     def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, kind: int) -> tuple:
-        del kind  # part of that under which TensorFlow keeps the trace
+        del kind  # part of TensorFlow's key for the trace
         args, kwargs = _with_riders((args, kwargs), riders)
         merged = self._spread(args, kwargs)
         given = (
@@ -108,7 +108,7 @@ class CallAsFunction:
         return given
 
     def _with_gates(self, function: Any) -> bool:
-        """Puts the gates of a new trace where it has captured the handles. Returns whether a trace has gates."""
+        """Put the gates of a new trace in place of captured handles. Return whether a trace has gates."""
         graph = function.graph
         gates = {id(gate.variable.handle): gate for gate in self._gates.pop(graph, [])}
         if gates:
@@ -118,7 +118,7 @@ class CallAsFunction:
 
 
 def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
-    """The gates that a trace needs: none if it has one result, or for what leads to all."""
+    """Return the gates that a trace needs: none if it has one result, or for weights that lead to all."""
     used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
     reached: dict[int, tuple[tf.Variable, list[int]]] = {}
     for number in used if len(used) > 1 else ():
@@ -128,7 +128,7 @@ def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
 
 
 def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
-    """Return the logits and masks that are attributes of tensors, which a function loses in inputs and outputs."""
+    """Return the attached logits and masks of tensors, which a function loses in inputs and outputs."""
     return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
 
 
@@ -137,6 +137,6 @@ def _rank(x: Any) -> int | None:
 
 
 def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
-    """The inverse."""
+    """Attach logits and masks again: the inverse of `_riders()`."""
     leaves = zip(keras.tree.flatten(structure), riders, strict=True)
     return keras.tree.pack_sequence_as(structure, [with_mask(with_logits(x, a), b) for x, (a, b) in leaves])

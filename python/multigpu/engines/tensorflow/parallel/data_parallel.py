@@ -1,4 +1,4 @@
-"""data_parallel: one batch, many devices. split → send → run → merge, and the state kept once."""
+"""data_parallel: one batch, many devices. split → send → run → merge. State is updated once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,17 +33,17 @@ from multigpu.plan.plan import Plan
 
 
 class Given(NamedTuple):
-    """The outputs and losses that one device would have given."""
+    """The outputs and losses that one device would have returned."""
 
     outputs: Any  # with their masks
     losses: list[tf.Tensor]  # that layers added
 
 
 class Merged(NamedTuple):
-    """The same, and how the weights travelled for it."""
+    """Outputs and losses, and how the weights were sent for them."""
 
     given: Given
-    types: dict[int, Types]  # by id of the weight
+    types: dict[int, Types]  # by the id of the weight
     kept: list[Kept]  # attributes of layers that the call has set
     weights_behind: Callable[[tf.Tensor], list[tf.Variable]]  # a tensor of the same trace
 
@@ -59,24 +59,24 @@ def data_parallel(
     draws: list[Draw],
     after: Sequence[tf.Tensor] = (),
 ) -> Merged:
-    """Runs the template on one batch, spread over the devices of the plan, and updates its state once.
+    """Run the template on one batch, spread over the devices of the plan, and update its state once.
 
     Args:
-        parts: the template.
+        parts: the parts of the template.
         batch: the arguments of the call.
-        plan: where to work.
+        plan: the plan with the devices.
         eager: whether to run the template op by op instead of tracing it.
-        workers: the machines that run their own batches at the same time.
-        sent_ahead: slices of inputs that are on the devices already, by the ids of the inputs.
-        ways: how rows of weights are looked up, by ids, where no trace tells it.
-        draws: what is known of those of a call like this, likewise; it is told more.
-        after: what replicas wait for.
+        workers: the workers that run their own batches at the same time.
+        sent_ahead: slices of inputs that are already on the devices, by the ids of the inputs.
+        ways: how rows of weights are looked up, by ids, if no trace tells it.
+        draws: the known random draws of a call like this, if no trace tells them. New ones are added.
+        after: tensors for which replicas wait.
     """
     steps = _Steps(parts, batch, plan, workers, sent_ahead, ways, draws, after)
     steps.check_new_values()
     slices = steps.split()
     replica = steps.make_replica()
-    staged = (plan.groups or parts.statistics.layers) and not eager  # op by op, parts are put on devices without a cut
+    staged = (plan.groups or parts.statistics.layers) and not eager  # op by op, parts run on devices without a cut
     results = steps.run_in_stages(replica, slices) if staged else steps.run(replica, slices, eager)
     return steps.merge(replica, results, slices)
 
@@ -91,13 +91,13 @@ class Slices(NamedTuple):
 
     @property
     def kept(self) -> list[tf.Tensor]:
-        """How many rows of each slice count."""
+        """Return how many rows of each slice count."""
         return [rows.kept for rows in self.rows]
 
 
 @dataclass
 class _Steps:
-    """The steps of one call, and what all of them need."""
+    """The steps of one call, and the values that all of them need."""
 
     parts: TemplateParts
     batch: CallArguments
@@ -108,14 +108,14 @@ class _Steps:
     draws: list[Draw]
     after: Sequence[tf.Tensor]
     structure: GradientStructure = field(default_factory=GradientStructure)
-    types: dict[int, Types] = field(default_factory=dict)  # unknown before the template was run
-    reach: Reach | None = None  # unknown if it is not traced
+    types: dict[int, Types] = field(default_factory=dict)  # unknown before the template has run
+    reach: Reach | None = None  # unknown without a trace
 
     def check_new_values(self) -> None:
-        """Refuses gradients that are new values where those of slices would be summed before the owner has them.
+        """Raise an error for gradients that are new values if those of slices would be summed on their way.
 
         Raises:
-            ValueError: there are such variables in a training step, and several workers or slices per device.
+            ValueError: a training step has such variables, and there are several workers, or several slices per device.
         """
         devices = [device for group in self.plan.replicas for device in group]
         if not self.batch.training or not (self.workers.several or len(set(devices)) < len(devices)):
@@ -131,7 +131,7 @@ class _Steps:
             )
 
     def split(self) -> Slices:
-        """The batch in slices."""
+        """Split the batch into slices."""
         with tf.device("CPU:0"), tf.control_dependencies(self.after):
             here = tf.identity(count_rows(self.batch.tensors))
             rows = share_rows(here, len(self.plan.replicas))
@@ -159,14 +159,14 @@ class _Steps:
             run = ReplicaRun(replica, functions[number], buckets, device, len(devices), self.structure, self.workers)
             with tf.device(device):
                 arrived = [arrive(buffer, bucket) for buffer, bucket in zip(weights[device], buckets, strict=True)]
-            flat = run_replica(run, [*arrived, *inputs[number]])  # only now, run eagerly, its layout is known
+            flat = run_replica(run, [*arrived, *inputs[number]])  # run eagerly, its layout is known only now
             results.append(replica.layout.open(flat))
         return results
 
     def _functions(self, replica: Replica, eager: bool) -> list[Function]:
         """Return the function for each device. The replica is traced once for all of them, unless it runs op by op."""
         num_devices = len(self.plan.replicas)
-        if eager:  # what its gradients are is known when they are there
+        if eager:  # the types of its gradients are known only with the gradients
             rows = {id(v): self.ways.get(id(v), Rows.APART) for v in self.parts.weights}
             self.types = {id(v): as_stored(v)._replace(rows=rows[id(v)]) for v in self.parts.weights}
             replica.rows_of_tables, replica.draws = self.ways, self.draws
@@ -224,7 +224,7 @@ class _Steps:
         return [replica.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)]
 
     def merge(self, replica: Replica, results: Sequence[Result], slices: Slices) -> Merged:
-        """Outputs concatenated, added losses of the global batch; and the template's state, updated once."""
+        """Return concatenated outputs and added losses of the global batch, and update the template's state once."""
         layout, together = replica.layout, self.workers.in_forward_pass
         with tf.device(self.plan.merge_device):
             with_rows = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
@@ -240,7 +240,7 @@ class _Steps:
         return Merged(given, self.types, [each.now() for each in replica.kept], self._weights_behind)
 
     def _weights_behind(self, tensor: tf.Tensor) -> list[tf.Variable]:
-        """The weights that lead to a tensor of this trace: through replicas, or read for the global batch."""
+        """Return the weights that lead to a tensor of this trace, through replicas or read for the global batch."""
         assert self.reach is not None  # it was traced
         captured = [(id(outside), inside) for outside, inside in tensor.graph.captures if outside.dtype == tf.resource]
         used, read = self.structure.behind(tensor, [inside for _, inside in captured])
@@ -252,7 +252,7 @@ class _Steps:
 
 
 def _in_order(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
-    """All added losses in the order in which they were added, of some of which the numbers are known."""
+    """Return all added losses in the order in which they were added. The numbers of some are known."""
     others = iter(averaged)
     return [
         of_global_batch[number] if number in of_global_batch else next(others)

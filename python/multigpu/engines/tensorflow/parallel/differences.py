@@ -1,4 +1,4 @@
-"""Numbers that ought to be the same, compared: by how much they differ, and how much of that is rounding."""
+"""Compare numbers that should be equal: how much they differ, and how much of this is rounding."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,29 +7,29 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-ROUNDINGS = 1000  # last digits by which sums in another order may differ
-ROUNDINGS_OF_HALF = 30  # likewise, of a type that has about three digits
+ROUNDINGS = 1000  # number of last digits by which sums in another order may differ
+ROUNDINGS_OF_HALF = 30  # the same for a type with about three digits
 
 
 class Difference(NamedTuple):
-    """The largest difference between two tensors, and the largest value in the second one."""
+    """The largest difference between two tensors, and the largest value of the second one."""
 
     difference: float
     largest: float
 
     @property
     def relative(self) -> float:
-        """The difference relative to the largest value."""
+        """The difference divided by the largest value."""
         return self.difference / self.largest if self.largest else self.difference
 
 
 def differences(actual: Mapping[str, tf.Tensor], expected: Mapping[str, tf.Tensor]) -> dict[str, Difference]:
-    """The difference of each tensor, dense, ragged or sparse, by name."""
+    """Return the difference of each tensor (dense, ragged or sparse) by name."""
     return {name: difference(actual[name], expected[name]) for name in expected}
 
 
 def difference(actual: tf.Tensor, expected: tf.Tensor) -> Difference:
-    """By how much two tensors differ. Other shapes differ infinitely, texts by 1."""
+    """Return how much two tensors differ. Other shapes differ infinitely, texts by 1."""
     parts = [tf.nest.flatten(x, expand_composites=True) for x in (actual, expected)]
     each = [_difference(np.asarray(a), np.asarray(e)) for a, e in zip(*parts, strict=True)]
     return max(each, key=lambda found: found.relative)
@@ -51,12 +51,12 @@ def _difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
 
 
 def last_digit(layers: Sequence[keras.Layer]) -> float:
-    """The relative change that the last digit makes, in the smallest floating-point type that the layers compute in."""
+    """Return the relative change of the last digit, in the smallest float type that the layers compute in."""
     types = [tf.as_dtype(layer.compute_dtype) for layer in layers]
     digits = [float(np.finfo(t.as_numpy_dtype).eps) if t != tf.bfloat16 else 2.0**-7 for t in types if t.is_floating]
     return max(digits, default=0.0)
 
 
 def rounding(digit: float) -> float:
-    """The relative difference that sums in another order may make, given that of a last digit."""
+    """Return the relative difference that sums in another order may make, given that of a last digit."""
     return digit * (ROUNDINGS_OF_HALF if digit > 1e-4 else ROUNDINGS)

@@ -1,4 +1,4 @@
-"""tf.distribute has strategies of its own, which would replicate what is replicated already: they are kept apart."""
+"""Keep strategies of `tf.distribute` apart: they would replicate a parallel model a second time."""
 
 import keras
 import tensorflow as tf
@@ -15,13 +15,13 @@ CALLED, USED = "`multi_gpu_model()` to be called", "a parallel model to be used"
 
 
 def check_no_strategy(what: str) -> None:
-    """Refuses to work inside of `strategy.scope()`.
+    """Raise a ValueError inside of `strategy.scope()`.
 
     Args:
-        what: what is being done.
+        what: the action, in words.
 
     Raises:
-        ValueError: there is a strategy.
+        ValueError: a strategy is active.
     """
     if tf.distribute.has_strategy():
         raise refuse(
@@ -32,10 +32,10 @@ def check_no_strategy(what: str) -> None:
 
 
 def check_made_without(model: keras.Model) -> None:
-    """Refuses a template that was made in the scope of a strategy, whose weights are several copies.
+    """Raise a ValueError for a template from the scope of a strategy, whose weights are several copies.
 
     Raises:
-        ValueError: it was.
+        ValueError: the template was made there.
     """
     copied = [v for v in model.variables if isinstance(backing_variable(v), tf.distribute.DistributedValues)]
     if copied:

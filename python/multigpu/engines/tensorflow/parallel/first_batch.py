@@ -1,6 +1,6 @@
-"""The first batch is checked: a replica is run on some of its rows, once whole and once in two slices, and compared.
+"""Check the first batch: run a replica on some of its rows, once whole and once in two slices, and compare.
 
-What a layer does with rows cannot be read off every trace: it hides in branches, functions and state. It can be seen.
+A trace does not always show how a layer uses rows: branches, functions and state hide it. Running the layer shows it.
 """
 
 import functools
@@ -21,30 +21,30 @@ from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.engines.tensorflow.replicas.template import TemplateParts
 from multigpu.plan.plan import Plan
 
-SWITCH = "MULTIGPU_CHECK"  # an environment variable, 0 where nothing is to be checked
-ROWS = 16  # at most: a batch that fits on several devices need not fit on one
-AMPLIFIED = 30  # times what another run gives, or one with other last digits: random draws, an ill-conditioned model
+SWITCH = "MULTIGPU_CHECK"  # an environment variable, 0 to turn the check off
+ROWS = 16  # at most: a batch that fits on several devices may not fit on one
+AMPLIFIED = 30  # times the difference of another run, or of one with other last digits: noise, an ill-conditioned model
 
 
 _one_at_a_time = threading.Lock()
 
 
 def is_on() -> bool:
-    """Whether first batches are checked. R's functions could not be called while its one thread waits for a step."""
+    """Return whether first batches are checked. R's functions cannot be called while R waits for a step."""
     return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and "multigpu.r.interface" in sys.modules)
 
 
 class FirstBatchCheck:
-    """Compares what a replica gives for some rows with what it gives for two slices of them.
+    """Compares a replica's results for some rows with its results for two slices of them.
 
     Attributes:
         ways: how rows of weights and tables are looked up, by their ids.
-        is_done: whether that was possible: it takes two rows that the template accepts.
-        seen: what slices did otherwise, if anything.
+        is_done: whether the comparison was possible: it needs two rows that the template accepts.
+        seen: the difference between slices and whole, if any.
     """
 
     def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
-        """Traces what is compared, and raises a `WholeBatchError` where that shows enough."""
+        """Trace the compared runs, and raise a `WholeBatchError` if a trace is enough to see the difference."""
         self.is_done, self.seen = False, ""
         self._template = parts.template.name
         self._inputs = _inputs_of(batch)
@@ -55,9 +55,9 @@ class FirstBatchCheck:
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
 
     def before_step(self, due: "Due") -> tf.Tensor:
-        """Return a tensor for calls in the traced step to wait for: it checks, once, before anything has changed.
+        """Return a tensor for which calls in the traced step wait. It makes the check, once, before any change.
 
-        It is a branch of the step, since a step of somebody's own shows its batch nowhere else.
+        The check is a branch of the step, because a custom step has its batch nowhere else.
         """
         if self._branch is None:
             number = due.add()
@@ -70,7 +70,7 @@ class FirstBatchCheck:
 
     def _in_step(self, done: Callable[[], None], *arrays: np.ndarray) -> np.bool_:
         if not _one_at_a_time.acquire(blocking=False):
-            return np.False_  # a check holds one of TensorFlow's threads and needs another: the next step is checked
+            return np.False_  # a check uses one of TensorFlow's threads and needs another: the next step is checked
         try:
             with tf.device("CPU:0"):
                 self._check([tf.constant(x) for x in arrays])
@@ -79,22 +79,22 @@ class FirstBatchCheck:
         if self.is_done:
             done()
         if self.seen:
-            raise self._refusal(f"model {self._template!r}")  # code of layers is for the thread that called the step
+            raise self._refusal(f"model {self._template!r}")  # code of layers runs on the thread that called the step
         return np.True_
 
     def belongs_to(self, batch: CallArguments) -> bool:
-        """Return whether this checks another call in the step that is being traced."""
+        """Return whether this check belongs to another call in the traced step."""
         graphs = [getattr(each[-1], "graph", None) for each in (self._inputs, _inputs_of(batch))]
         return graphs[0] is graphs[1] is not None
 
     def now(self, batch: CallArguments) -> None:
-        """Checks a call that is made op by op."""
+        """Check a call that runs op by op."""
         self._check(_inputs_of(batch))
         if self.seen:
             raise self.refusal()
 
     def refusal(self) -> WholeBatchError:
-        """The error that names the layer. It runs the template op by op."""
+        """Return the error that names the layer. It runs the template op by op."""
         first, last = self._slices
         whole, *slices = [self._runs.calls(rows) for rows in (Span(first.begin, last.end), first, last)]
         layer = mixing_layer(whole, slices, rounding(self._digit))
@@ -119,18 +119,18 @@ class FirstBatchCheck:
             del self._runs, self._inputs, self._branch  # the graph of the step, and that of the template
 
     def _compare(self, size: int) -> bool:
-        """Compares the first rows; returns whether the template accepts so many."""
+        """Compare the first rows. Return whether the template accepts so many."""
         middle, rows = (size + 1) // 2, Span(0, size)
         self._slices = Span(0, middle), Span(middle, size)
         try:
             result = self._runs.run(rows)
-        except Exception:  # anything: what one device cannot run ends the step as well, which says so
+        except Exception:  # any error: code that one device cannot run also ends the step, which raises its own error
             return False
         whole = self._runs.merged([result], [rows])
         try:
             results = [self._runs.run(each) for each in self._slices]
             found = differences(self._runs.merged(results, self._slices), whole)
-        except Exception:  # anything: so does what cannot be run or merged in slices, where all shapes are known
+        except Exception:  # any error: slices that cannot run or merge also end the step, if all shapes are known
             return True
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
@@ -149,9 +149,9 @@ def _inputs_of(batch: CallArguments) -> list[tf.Tensor]:
 
 
 class Due:
-    """The checks that are still to be made, by number, as the steps see it in which they are made.
+    """The checks that are not made yet, by number, as the steps see them in which they will be made.
 
-    A function that is being traced may make no variable, so there is one for all checks.
+    A traced function may not make variables, so all checks share one.
     """
 
     def __init__(self) -> None:
@@ -159,18 +159,18 @@ class Due:
             self._flags = tf.Variable(np.zeros(0, bool), shape=[None], trainable=False)
 
     def add(self) -> int:
-        """One more check is due; its number."""
+        """Add one more check, and return its number."""
         with tf.init_scope(), tf.device("CPU:0"):
             flags = np.append(self._flags.numpy(), True)
             self._flags.assign(flags)
         return len(flags) - 1
 
     def remove(self, number: int) -> None:
-        """A check was made."""
+        """Remove a check that was made."""
         flags = self._flags.numpy()
         flags[number] = False
         self._flags.assign(flags)
 
     def has(self, number: int) -> tf.Tensor:
-        """Return whether a check is due, in the step that is being traced."""
+        """Return whether a check is due in the traced step."""
         return self._flags[number]

@@ -14,8 +14,8 @@ class InputPrefetch:
     """The template's strategy of `tf.distribute`, with batches whose slices are sent ahead.
 
     Args:
-        strategy: the template's.
-        devices: those of the replicas.
+        strategy: the template's strategy.
+        devices: the replicas' devices.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, devices: Sequence[str]) -> None:
@@ -26,16 +26,16 @@ class InputPrefetch:
         return getattr(self._strategy, name)
 
     def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> tf.data.Dataset | SlicedBatches:
-        """The batches that `fit`, `evaluate` or `predict` is to iterate over."""
+        """Return the batches for `fit`, `evaluate` or `predict` to iterate over."""
         return SlicedBatches(dataset, self._devices) if _can_be_read_ahead(dataset) else dataset
 
 
 def is_of_keras_loop(model: keras.Model, made: Mapping[str, Any]) -> bool:
-    """Return whether steps are those of Keras' loop, one by one: what a user writes for them wants plain batches.
+    """Return whether Keras' loop makes the steps, one by one. Custom steps need plain batches.
 
     Args:
         model: a parallel model.
-        made: the functions of steps that it has made, by name.
+        made: the step functions that it has made, by name.
     """
     own = any(defined_by_class(type(model.template), name) or name in vars(model) for name in MAKERS)
     functions = [name.removeprefix("make_") for name in MAKERS]
@@ -44,6 +44,6 @@ def is_of_keras_loop(model: keras.Model, made: Mapping[str, Any]) -> bool:
 
 
 def _can_be_read_ahead(dataset: tf.data.Dataset) -> bool:
-    """More than one batch, which may be asked for before its step."""
-    waits = dataset.options().experimental_optimization.inject_prefetch is False  # as for a function of R
+    """Return whether more than one batch may be requested before its step."""
+    waits = dataset.options().experimental_optimization.inject_prefetch is False  # not allowed for a function of R
     return not waits and int(dataset.cardinality()) != 1 and can_be_sent(dataset.element_spec)

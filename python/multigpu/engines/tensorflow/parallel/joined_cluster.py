@@ -1,4 +1,4 @@
-"""With whom this process trains, asked where a parallel model is made."""
+"""The workers with which this process trains, checked when a parallel model is made."""
 
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.join import check_joined, joined
@@ -6,11 +6,10 @@ from multigpu.engines.tensorflow.parallel.distribute_strategy import CALLED, che
 
 
 def joined_cluster() -> Cluster | None:
-    """The cluster that this process has joined, or None where it trains alone.
+    """Return the cluster that this process has joined, or None if it trains alone.
 
     Raises:
-        ValueError: this is the scope of a strategy of `tf.distribute`; or TF_CONFIG was not understood, or read too
-            late.
+        ValueError: a strategy of `tf.distribute` is active, or TF_CONFIG was not understood, or was read too late.
     """
     check_no_strategy(CALLED)
     check_joined()

@@ -1,4 +1,4 @@
-"""The layer that mixes rows: the first of which slices give other outputs than the whole, for the same inputs."""
+"""Find the layer that mixes rows: the first whose slices give other outputs than the whole, for the same inputs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, tensors_
 
 
 def mixing_layer(whole: LayerCall, slices: Sequence[LayerCall], limit: float) -> str | None:
-    """Name of the layer or operation of which slices make something else, or None if it cannot be told.
+    """Return the name of the layer or operation whose slices give other outputs, or None if it is unknown.
 
     Args:
-        whole: the calls of a run op by op, on some rows.
-        slices: those of runs on slices of these rows.
-        limit: the relative difference from which on numbers count as different.
+        whole: the calls of a run on some rows, op by op.
+        slices: the calls of runs on slices of these rows.
+        limit: the relative difference above which numbers count as different.
     """
     for call, *parts in _in_order_of_results(whole, slices):
         outputs = [tensors_of(each.outputs) for each in (call, *parts)]
@@ -25,7 +25,7 @@ def mixing_layer(whole: LayerCall, slices: Sequence[LayerCall], limit: float) ->
 
 
 def _in_order_of_results(whole: LayerCall, slices: Sequence[LayerCall]) -> Iterator[tuple[LayerCall, ...]]:
-    """Calls that belong together: inner ones before the one that makes them. It ends where slices call otherwise."""
+    """Return matching calls, inner ones before outer ones. It ends where slices call other layers."""
     for inner in zip(whole.inner, *(each.inner for each in slices), strict=False):
         if any(each.layer is not inner[0].layer for each in inner):
             return
@@ -34,17 +34,17 @@ def _in_order_of_results(whole: LayerCall, slices: Sequence[LayerCall]) -> Itera
 
 
 def _differ(tensors: Sequence[Sequence[tf.Tensor]], limit: float) -> bool:
-    """Return whether any tensor of the whole is another one when those of the slices are put together."""
+    """Return whether any tensor of the whole differs from the joined tensors of the slices."""
     if len({len(each) for each in tensors}) != 1:
         return True
     return any(_differs(whole, parts, limit) for whole, *parts in zip(*tensors, strict=True))
 
 
 def _differs(whole: tf.Tensor, parts: Sequence[tf.Tensor], limit: float) -> bool:
-    if not isinstance(whole, tf.Tensor):  # ragged or sparse: the layers that make it dense are looked at
+    if not isinstance(whole, tf.Tensor):  # ragged or sparse: the layers that make it dense are compared
         return False
     rows = [x.shape[0] if x.shape.rank else 0 for x in (whole, *parts)]
     if whole.shape.rank and rows[0] == sum(rows[1:]):
         alike = {tuple(x.shape[1:]) for x in (whole, *parts)}
         return len(alike) > 1 or difference(tf.concat(parts, 0), whole).relative > limit
-    return any(difference(part, whole).relative > limit for part in parts)  # of no rows
+    return any(difference(part, whole).relative > limit for part in parts)  # without rows

@@ -1,4 +1,4 @@
-"""Parts of one model on different devices: a layer called in `on_device()` runs there, forward and backward."""
+"""Run parts of one model on different devices: layers called in `on_device()` run there, forward and backward."""
 
 import contextlib
 import contextvars
@@ -22,17 +22,17 @@ _device: contextvars.ContextVar[str | None] = contextvars.ContextVar("device", d
 def on_device(device: str) -> contextlib.AbstractContextManager[None]:
     """Run layers and models that are called in this scope on `device`, forward and backward.
 
-    This is model parallelism: one model whose parts are on different devices, for instance because it does not fit
-    into one. In Keras 3, `tf.device` around a layer call in a functional model has no effect, since the layer runs
-    later. Here the device is remembered with the call. A layer called twice can so run on two devices, with one set of
-    weights. They are kept by the device where the layer was first called in such a scope, together with the optimizer's
-    slots, and sent to the other. Results are those of one device.
+    This is model parallelism: one model whose parts are on different devices, for instance because it does not fit into
+    one. In Keras 3, `tf.device` around a layer call in a functional model has no effect, because the layer runs later.
+    `on_device()` remembers the device with the call. So a layer that you call twice can run on two devices with one set
+    of weights. The device of its first call in such a scope stores the weights and the optimizer's slots, and sends the
+    weights to the other device. Results are those of one device.
 
     `multi_gpu_model(model, gpus=[["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]])` replicates such a model, each replica on a
-    group of devices, which take the places of those that are named here.
+    group of devices. They replace the devices that you name here.
 
-    The model is a plain Keras model: train, save and load it as always. A file knows nothing of devices, so a loaded
-    model runs on one. To go on with several, run the code that builds the model, and load the weights into it.
+    The model is a plain Keras model: train, save and load it as usual. A file contains no devices, so a loaded model
+    runs on one device. To use several devices again, run the code that builds the model, and load the weights into it.
 
     Args:
         device: name of a device, such as `"GPU:0"` or `"/gpu:0"`; `"CPU:0"` is the CPU.
@@ -41,7 +41,8 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
         A context manager, for `with`.
 
     Raises:
-        ValueError: the device is not there; or, in the scope, `add()` of a Sequential, which calls all layers anew.
+        ValueError: the device does not exist, or you call `add()` of a Sequential in the scope, which would call all
+            layers again.
 
     Example:
         >>> import keras, multigpu
@@ -72,9 +73,9 @@ def _scope(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _calls_watched() -> Iterator[None]:
-    """Has layers and operations called by the user of the scope run on its device.
+    """Make layers and operations that the user calls in the scope run on its device.
 
-    Keras has no public way to be told of calls, so these methods are replaced as long as the scope lasts.
+    Keras has no public way to observe calls, so these methods are replaced during the scope.
     """
     replaced: list[tuple[type, str, Callable]] = [
         (keras.Layer, "__call__", _call_layer),
@@ -93,7 +94,7 @@ def _calls_watched() -> Iterator[None]:
 
 
 def _in_place_of(original: Callable, replacement: Callable) -> Callable:
-    """A method that runs `replacement` in the scope itself, and `original` in whatever that calls in turn."""
+    """Return a method that runs `replacement` in the scope itself, and `original` in calls inside of it."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         device = _device.get()
@@ -120,13 +121,13 @@ def _call_layer(device: str, original: Callable, layer: keras.Layer, *args: Any,
 
 
 def _check_one_place(layer: keras.Layer) -> None:
-    """Refuses parts in what is to run as a whole. What was built in one scope is a whole, wherever that was."""
+    """Raise an error for parts in a model that runs as a whole. A model built in one scope is a whole."""
     if len({placement.device for _, placement in placed_calls(layer)}) > 1:
         check_unplaced(layer)
 
 
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A call with values, as in a model of one's own: in a traced step, with its backward pass on the device too."""
+    """Make a call with values, as in a subclassed model: in a traced step, also its backward pass on the device."""
     if in_replica():
         if not in_parts():
             raise parts_in_parts(layer.name)
@@ -145,7 +146,7 @@ def _call_operation(device: str, original: Callable, operation: keras.Operation,
 
 
 def _build(device: str, original: Callable, model: keras.Sequential, *args: Any, **kwargs: Any) -> Any:
-    """A Sequential calls its layers to build itself: not these calls are placed, but that of the Sequential."""
+    """Build a Sequential, which calls its layers. Only the call of the Sequential is placed, not these calls."""
     return original(model, *args, **kwargs)
 
 

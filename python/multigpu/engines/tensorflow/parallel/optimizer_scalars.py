@@ -1,6 +1,7 @@
-"""Single numbers of an optimizer, such as its counter: on the CPU, read once in a step, and sent once to each device.
+"""Read an optimizer's single numbers, such as its counter, once in a step, and send them once to each device.
 
-Keras reads them again for each weight. On GPUs, each reading would be a copy of its own, for which the GPU waits.
+They are on the CPU. Keras reads them again for each weight. On GPUs, each reading would be a separate copy, for which
+the GPU waits.
 """
 
 import contextlib
@@ -14,17 +15,17 @@ import tensorflow as tf
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
-READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those that are not assigned before the last read
+READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those not assigned before the last read
 
 
 @contextlib.contextmanager
 def scalars_read_once(optimizer: keras.Optimizer | None) -> Iterator[None]:
-    """While a step is traced, updates of weights share one tensor for each of these variables.
+    """Make updates of weights share one tensor for each of these variables while a step is traced.
 
-    So what is computed from them alone, such as the correction of Adam, is the same for all weights, and TensorFlow
-    computes it once.
+    So values that depend only on them, such as Adam's correction, are the same for all weights, and TensorFlow computes
+    them once.
     """
-    inner = getattr(optimizer, "inner_optimizer", None)  # of one that scales the loss
+    inner = getattr(optimizer, "inner_optimizer", None)  # the inner optimizer of one that scales the loss
     with contextlib.ExitStack() as stack:
         for each in (optimizer, inner):
             if each is not None and not tf.executing_eagerly():
@@ -45,7 +46,7 @@ def _apply(apply: Callable[..., Any], optimizer: keras.Optimizer, *args: Any, **
 
 
 def _are_finite(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """Whether gradients are finite, as Keras' loss scaling asks it: one answer of each device, not of each gradient."""
+    """Return whether gradients are finite, for Keras' loss scaling: one answer per device, not per gradient."""
     of_device: dict[str, list[tf.Tensor]] = {}
     for gradient in gradients:
         if gradient is not None:

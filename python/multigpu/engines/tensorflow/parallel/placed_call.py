@@ -1,4 +1,4 @@
-"""A call of a layer on one device, and how functional models come to run it instead of the layer."""
+"""Call a layer on one device, in place of the layer in functional models."""
 
 import contextvars
 import itertools
@@ -21,14 +21,14 @@ from multigpu.engines.tensorflow.weights.place_locate import place, stored_dtype
 from multigpu.plan.plan import Plan
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a placed call of a part", default=False)
-_placements = itertools.count()  # so that those of a model have an order
+_placements = itertools.count()  # so that the calls of a model have an order
 
 
 class PlacedCall:
-    """Runs a layer on a device, forward and backward, as a replica of a plan with this device alone."""
+    """Runs a layer on a device, forward and backward, as a replica of a plan with only this device."""
 
     def __init__(self, operation: keras.Operation, device: str) -> None:
-        operation.supports_jit = False  # XLA would make one program of the step, on one device
+        operation.supports_jit = False  # XLA would compile the step to one program, on one device
         self.placement = Placement(next(_placements), device)
         self._operation = operation
         self._layer = operation if isinstance(operation, keras.Layer) else _OperationAsLayer(operation)
@@ -46,7 +46,7 @@ class PlacedCall:
         return merged.outputs
 
     def _call_in_replica(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Runs the layer in the part that it belongs to; inside of another placed call, which has one, as it is."""
+        """Run the layer in its part. Inside of another placed call, which has a part, run it directly."""
         scope = None if _inside.get() else part_scope(self.placement.device)
         if scope is None:
             return self._operation(*args, **kwargs)
@@ -59,14 +59,14 @@ class PlacedCall:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute that Keras reads before the call, such as the arguments that the layer takes."""
-        if "_operation" not in self.__dict__:  # of a copy that is being made
+        if "_operation" not in self.__dict__:  # for a copy that is being made
             raise AttributeError(name)
         return getattr(self._operation, name)
 
     def _prepare_update(self) -> None:
-        """Sees that weights are updated where they are, before the step that does so is traced.
+        """Make the updates of weights run on the weights' devices, before the step with the updates is traced.
 
-        The model whose step it is has all parts: one look for it is enough for a trace.
+        The model whose step it is has all parts, so this is done once for each trace.
         """
         wanted, graph = set(map(id, self._layer.trainable_variables)), outermost_graph()
         if wanted <= _prepared.get(graph, set()):
@@ -84,32 +84,32 @@ _prepared: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the step b
 
 
 class _OperationAsLayer(keras.Layer):
-    """An operation of `keras.ops`, which a functional model may contain as it is, with what a layer has."""
+    """An operation of `keras.ops` in a functional model, with the attributes of a layer."""
 
     def __init__(self, operation: keras.Operation) -> None:
         super().__init__(name=operation.name)
         self._called = operation
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The operation's result, without what Keras does around a layer."""
+        """Return the operation's result, without Keras' additions around a layer."""
         return self._called(*args, **kwargs)
 
 
 def keep_weights(layer: keras.Layer, device: str, new: bool = False) -> None:
-    """Has a device keep a layer's weights, if the layer is placed for the first time.
+    """Make a device store a layer's weights, if the layer is placed for the first time.
 
     Args:
         layer: the layer.
-        device: name of the device.
-        new: the weights were just made, so that no model knows them yet.
+        device: the name of the device.
+        new: whether the weights were just made, so that no model knows them yet.
     """
     if "kept_by" in layer.__dict__ or any(backing_variable(variable) is None for variable in layer.variables):
-        return  # without values yet: in a model of one's own, Keras finds shapes out before it makes weights
-    layer.__dict__["kept_by"] = Placement(next(_placements), device)  # set so, Keras does not track it
+        return  # without values yet: in subclassed models, Keras computes shapes before it makes weights
+    layer.__dict__["kept_by"] = Placement(next(_placements), device)  # Keras does not track it here
     weights = [(variable, device) for variable in layer.variables if stored_dtype(variable).is_floating]
     if new:
         place(weights)
     elif tf.executing_eagerly():
         move(weights)
-    else:  # the step that is being traced is the first that reads them
+    else:  # the traced step is the first that reads them
         outside_of_functions(place, weights)

@@ -1,4 +1,4 @@
-"""Find the layer that changes the number of rows, after slices of a batch could not be run or merged."""
+"""Find the layer that changes the number of rows, after slices of a batch could not run or be merged."""
 
 import contextlib
 import re
@@ -16,13 +16,13 @@ from multigpu.engines.tensorflow.replicas.outputs import is_constant
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.private_api.layers import sublayers
 
-MANY = 840  # rows, where their number is open: divided by all small numbers, as a batch may be
+MANY = 840  # rows to use if their number is open: divisible by all small numbers
 
 
 def name_layer(
     error: Exception, template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int
 ) -> None:
-    """Raises a better error for a call that failed because of a layer that needs its batch in one piece, if it did."""
+    """Raise a better error for a failed call, if a layer that needs its batch in one piece caused it."""
     if MERGED in str(error):
         shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
         raise refuse(
@@ -45,13 +45,13 @@ def name_layer(
 def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int) -> str | None:
     """Return a sentence on the first layer that cannot run slice by slice; None if there is none.
 
-    The template is traced for as many rows as the batch has, and never run.
+    It traces the template for as many rows as the batch has, and never runs it.
 
     Args:
-        template: the model, or what else is called.
+        template: the model, or another callable.
         batch: the arguments of the call that failed.
-        rows: how many rows it had, if that is known.
-        num_slices: into how many slices it was split.
+        rows: the number of rows of the batch, if known.
+        num_slices: the number of slices of the batch.
     """
     rows = rows or MANY
     whole = _Trace(template, batch, rows)
@@ -60,17 +60,17 @@ def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, nu
     if whole.changes_rows:
         return whole.first
     part = _Trace(template, batch, max(rows // num_slices, 1))
-    return None if part.ends else whole.first or part.first or part.failed  # which may be where it shows, not begins
+    return None if part.ends else whole.first or part.first or part.failed  # which may show the error but not cause it
 
 
 class _Trace:
     """A trace of a model for a number of rows.
 
     Attributes:
-        first: of the first layer whose output has other rows than its input, what it does.
-        failed: the layer in which the trace ended with an error, and for how many rows.
-        ends: whether the trace came to its end.
-        changes_rows: whether the model gives anything but so many rows, or a multiple of them.
+        first: what the first layer does whose output has other rows than its input, in words.
+        failed: the layer in which the trace ended with an error, and its number of rows.
+        ends: whether the trace was complete.
+        changes_rows: whether an output of the model has another number of rows, and not a multiple of it.
     """
 
     def __init__(self, template: keras.Layer, batch: CallArguments, rows: int) -> None:
@@ -91,7 +91,7 @@ class _Trace:
         self.changes_rows = any(map(self._is_other, sizes))
 
     def _is_other(self, size: int | None) -> bool:
-        """Return whether so many rows are neither those of the batch nor a multiple of them."""
+        """Return whether a number of rows is neither that of the batch nor a multiple of it."""
         return size is None or size % self._rows != 0
 
     @contextlib.contextmanager
@@ -124,5 +124,5 @@ class _Trace:
 
 
 def _size(x: Any) -> int | None:
-    """Rows of a tensor, None where it has none, or they are unknown."""
+    """Return the rows of a tensor. None if it has none, or they are unknown."""
     return x.shape[0] if tf.is_tensor(x) and x.shape.rank else None

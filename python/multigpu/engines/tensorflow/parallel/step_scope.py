@@ -1,7 +1,7 @@
-"""An op of the step runs where its input is: so the update of a weight runs where the weight is.
+"""Run each op of the step on the device of its inputs, so that the update of a weight runs on the weight's device.
 
-Keras' optimizers name no device, and everything that names none lands on one. Telling each optimizer where to do what
-would mean rewriting them all; telling each op covers every optimizer, clipping, decay and averaging at once.
+Keras' optimizers name no device, and all ops without a device run on the same one. Placing ops in each optimizer would
+mean to rewrite all optimizers. Placing each op covers every optimizer, clipping, decay and averaging at once.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 
 @contextlib.contextmanager
 def colocate_ops(default: str) -> Iterator[None]:
-    """Places ops that name no device: on the device that all their tensors come from, or else on `default`.
+    """Place ops without a device: on the one device of all their tensors, or on `default`.
 
-    Scalars and constants do not count: a learning rate, or the axes of a sum, go where they are needed. Works while a
-    function is traced; outside of one, ops run on `default`.
+    Scalars and constants, such as a learning rate or the axes of a sum, do not count: they are copied. This works while
+    a function is traced. Outside of functions, ops run on `default`.
     """
     if tf.executing_eagerly():
         with tf.device(default):
@@ -36,7 +36,7 @@ def colocate_ops(default: str) -> Iterator[None]:
 
 
 def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras' function of one or several steps. What it does around them, such as to ask for a batch, is for the CPU."""
+    """Return Keras' function of steps with its own work, such as the request for a batch, on the CPU."""
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -47,7 +47,7 @@ def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def update_beside_weights(optimizer: keras.Optimizer) -> None:
-    """Has an optimizer of a plain model, whose training step is Keras' own, update each weight where it is."""
+    """Make an optimizer of a plain model with Keras' training step update each weight on its device."""
     optimizer.__dict__["apply"] = functools.partial(_apply, optimizer)  # set so, Keras does not track it
 
 
@@ -60,12 +60,12 @@ def _apply(optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
 
 
 def _device_for(op: tf.Operation, default: str) -> str:
-    """The device for an op that names none; none for a constant, which TensorFlow makes where it is used."""
+    """Return the device for an op without one. None for a constant, which TensorFlow makes where it is used."""
     return "" if op.type == "Const" else f"/device:{_device_of_inputs(op) or default}"
 
 
 def _device_of_inputs(op: tf.Operation) -> str:
-    """The one device that the op's tensors come from, or "" if there are several or none is known."""
+    """Return the one device of the op's tensors, or "" if there are several or none is known."""
     devices = {short_name(device) for device in map(_device_of, _tensors(op)) if device}
     return devices.pop() if len(devices) == 1 else ""
 
@@ -76,15 +76,15 @@ def _tensors(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def _is_constant(op: tf.Operation) -> bool:
-    """Return whether this is a constant, or made of constants alone, such as ones of some shape."""
+    """Return whether a tensor is a constant, or made only of constants, such as ones of some shape."""
     return op.type == "Const" or (len(op.inputs) > 0 and all(tensor.op.type == "Const" for tensor in op.inputs))
 
 
 def _device_of(tensor: tf.Tensor) -> str:
-    """Where a tensor is made. What a function captured is made outside of it."""
+    """Return the device that makes a tensor. A function's captured tensors are made outside of it."""
     if hasattr(tensor, "numpy"):  # eager: the handle of a variable
         return tensor.device
-    if tensor.op.type == "ReadVariableOp":  # names no device, and runs where the variable is
+    if tensor.op.type == "ReadVariableOp":  # has no device, and runs on the variable's
         return _device_of(tensor.op.inputs[0])
     if tensor.op.type == "Placeholder":
         for outer, inner in tensor.graph.captures:
@@ -95,21 +95,21 @@ def _device_of(tensor: tf.Tensor) -> str:
 
 
 class _OneReplica(tf.distribute.ReplicaContext):
-    """A strategy for Keras' optimizers, in place of TensorFlow's default, which leads all gradients through one op."""
+    """A strategy for Keras' optimizers. TensorFlow's default would lead all gradients through one op."""
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        """Gives back the value: gradients are reduced already."""
+        """Return the value: gradients are already reduced."""
         return value
 
 
 @contextlib.contextmanager
 def eager_variables(device: str) -> Iterator[None]:
-    """Makes variables eagerly, on `device`, while it lasts."""
+    """Make variables eagerly, on `device`, inside a `with` block."""
 
     def make(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
         if not callable(arguments["initial_value"]):
-            return next_creator(**arguments)  # a value that was computed in the function cannot leave it
-        arguments["experimental_enable_variable_lifting"] = False  # TensorFlow's own way, which traces twice
+            return next_creator(**arguments)  # a value computed in the function cannot leave it
+        arguments["experimental_enable_variable_lifting"] = False  # TensorFlow's own way traces twice
         with tf.init_scope(), tf.device(device):
             return next_creator(**arguments)
 

@@ -1,4 +1,4 @@
-"""Runs of a replica on some rows of a batch, on one device, beside the step: nothing is assigned, no tape is there."""
+"""Run a replica on some rows of a batch, on one device, outside of the step: without assignments and tapes."""
 
 import contextlib
 import dataclasses
@@ -28,25 +28,25 @@ Change = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Span(NamedTuple):
-    """Span of a batch: from `begin` to `end`, which is not one of them."""
+    """A span of a batch, from `begin` up to but not including `end`."""
 
     begin: int
     end: int
 
 
 class TrialRuns:
-    """A template that is run on slices of a batch, one after the other.
+    """Runs a template on slices of a batch, one after the other.
 
-    BatchNormalization takes its moving statistics: that slices have statistics of their own is known.
+    BatchNormalization uses its moving statistics, because the statistics of slices are known to differ.
     """
 
     def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
-        """Traces a replica. What cannot be traced is run op by op, and so is all where a trace would wait for a thread.
+        """Trace a replica. If it cannot be traced, or a trace would wait for a thread, all runs are op by op.
 
         Args:
-            parts: the template.
-            batch: the arguments of the call, with tensors or with types in their places.
-            plan: where the call is to run. Trials run on the first device.
+            parts: the parts of the template.
+            batch: the arguments of the call, with tensors or types.
+            plan: the plan of the call. Trials run on its first device.
 
         Raises:
             WholeBatchError: the trace shows that a layer mixes rows.
@@ -65,17 +65,17 @@ class TrialRuns:
                 self._replica.note_captured(trace)
             except WholeBatchError:
                 raise
-            except Exception:  # anything, of code that needs numbers
+            except Exception:  # any error of code that needs numbers
                 pass
 
     @property
     def ways(self) -> dict[int, Rows]:
-        """How rows of weights and tables are looked up, by their ids, as far as a trace shows it."""
+        """Return how rows of weights and tables are looked up, by their ids, as far as a trace shows it."""
         types = getattr(self._replica, "types", {})
         return {**{weight: each.rows for weight, each in types.items() if each.rows}, **self._replica.rows_of_tables}
 
     def take(self, inputs: Sequence[tf.Tensor]) -> int:
-        """Takes values of the call's inputs: its scalars, then components of its tensors. Returns how many rows."""
+        """Store values of the call's inputs: scalars, then components of tensors. Return the number of rows."""
         number = len(self._batch.scalars)
         self._scalars, components = list(inputs[:number]), list(inputs[number:])
         self._tensors = tf.nest.pack_sequence_as(self._batch.types(None), components, expand_composites=True)
@@ -86,7 +86,7 @@ class TrialRuns:
         """Return the template's results for some rows, after a change to each tensor of its input."""
         with self._apart():
             results = self._function(*self._taken(rows, change))
-            return self._replica.layout.open(results)  # which is known only now, run op by op
+            return self._replica.layout.open(results)  # run op by op, it is known only now
 
     def merged(self, results: Sequence[Result], slices: Sequence[Span]) -> dict[str, tf.Tensor]:
         """Merge the results of slices, by kind: outputs, added losses, and assigned values."""
@@ -98,12 +98,12 @@ class TrialRuns:
         return {
             **self._named(outputs),
             **{f"added loss {number}": x for number, x in enumerate(losses)},
-            # or else its user says how the values of slices are combined
+            # otherwise its user chooses how the values of slices are combined
             **{f"variable {v.path!r}": x for v, x in state if v.aggregation == "none"},
         }
 
     def _named(self, outputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs and tensors of inner layers by names; then those of attributes, where whole numbers may be places."""
+        """Return outputs and inner layers' tensors by name, then those of attributes, which may be positions."""
         kept = self._replica.kept_with_rows
         places = [(f"{each.name!r} of layer {each.layer.name!r}", n) for each in kept for n in range(len(each.tensors))]
         first = len(outputs) - len(places)
@@ -117,16 +117,16 @@ class TrialRuns:
         }
 
     def device_computes(self) -> bool:
-        """Whether the device gives numbers at all. One that stands in for a GPU to count copies gives anything."""
+        """Return whether the device computes numbers. A fake GPU that only counts copies returns anything."""
         with self._apart():
             return np.array_equal(tf.square(tf.constant([2.0, 3.0])), [4.0, 9.0])
 
     def calls(self, rows: Span) -> LayerCall:
-        """The calls of layers, and of operations of functional models, in a run op by op, up to where it fails."""
+        """Return the calls of layers and operations in a run op by op, up to an error."""
         graphs = [self._parts.template, *self._parts.layers]
         called = [*self._parts.layers, *(each for graph in graphs for each in getattr(graph, "operations", []))]
         calls = LayerCalls(self._parts.template)
-        # anything may be raised: the call that failed has given nothing
+        # any error may be raised: the failed call has no result
         with self._apart(), calls.noted(list(dict.fromkeys(called))), contextlib.suppress(Exception):
             scalars, others = len(self._scalars), self._taken(rows, tf.identity)
             self._made(self._batch.with_scalars(self._scalars))(*others[scalars:])
@@ -143,7 +143,7 @@ class TrialRuns:
         return replica(*inputs[number:])
 
     def _position(self, rows: Span) -> Position:
-        """Of some rows in a batch that has all that are run."""
+        """Return the position of some rows in a batch of all rows that are run."""
         return Position(*map(tf.constant, (rows.end - rows.begin, 0, rows.begin, self._total)))
 
     def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
@@ -155,7 +155,7 @@ class TrialRuns:
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
-        """Outside of any function and tape, on the first device. Layers keep no tensor of it: one has no value."""
+        """Run outside of any function and tape, on the first device. Layers keep no tensor of it."""
         layers = [self._parts.template, *self._parts.layers]
         before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._parts.template.variables))
         eagerly = tf.config.functions_run_eagerly()
@@ -165,7 +165,7 @@ class TrialRuns:
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)
-            refuse_new_weights(self._parts.template, known)  # which stay where they are
+            refuse_new_weights(self._parts.template, known)  # these do not move
             for layer, attributes in zip(layers, before, strict=True):
                 for new in vars(layer).keys() - attributes.keys():
                     del vars(layer)[new]
@@ -173,14 +173,14 @@ class TrialRuns:
 
 
 def has_one_thread() -> bool:
-    """Whether TensorFlow has one thread for ops, so that an op of a step that waits for a function waits for ever."""
+    """Return whether TensorFlow has one thread for ops: an op that waits for a function would wait for ever."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     asked = tf.config.threading.get_inter_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTEROP_THREADS", 0))
     return (asked or cores) == 1
 
 
 def with_other_last_digits(digit: float) -> Change:
-    """A change of floating-point numbers by about their last digit, up or down."""
+    """Return floating-point numbers changed by about their last digit, up or down."""
     random = np.random.default_rng(0)
 
     def change(x: tf.Tensor) -> tf.Tensor:

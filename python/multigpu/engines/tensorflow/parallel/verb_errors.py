@@ -1,4 +1,4 @@
-"""Verbs of the parallel model, guarded: not inside of strategies, explained where memory runs out, no tape left."""
+"""Guard methods of the parallel model: no strategies around them, clear out-of-memory errors, no tapes left."""
 
 import functools
 import inspect
@@ -14,20 +14,20 @@ from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check
 from multigpu.engines.tensorflow.replicas.tapes import tapes_released
 from multigpu.plan.plan import Plan
 
-BATCH_SIZE = 32  # Keras' own, where none is given
+BATCH_SIZE = 32  # Keras' default
 
 
 def guarded(verb: Callable) -> Callable:
-    """A verb of a parallel model, such as `fit`, whose errors say what to do."""
+    """Return a method of a parallel model, such as `fit`, with errors that explain what to do."""
 
     @functools.wraps(verb)
     def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_no_strategy(USED)
         try:
-            with tapes_released(), self._spread.layer_named((tf.errors.InvalidArgumentError,)):  # of a traced step
+            with tapes_released(), self._spread.layer_named((tf.errors.InvalidArgumentError,)):  # in a traced step
                 return verb(self, *args, **kwargs)
         except OutOfMemory:
-            raise  # by a verb inside: `fit` evaluates
+            raise  # by an inner method: `fit` evaluates
         except tf.errors.ResourceExhaustedError as error:
             rows = _rows(inspect.signature(verb), (self, *args), kwargs)
             raise out_of_memory_error(error, self.plan, rows) from error
@@ -36,7 +36,7 @@ def guarded(verb: Callable) -> Callable:
 
 
 def _rows(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> int | None:
-    """Rows of a batch, as far as the arguments of a verb tell."""
+    """Return the rows of a batch, as far as the arguments of a method tell."""
     arguments = signature.bind(*args, **kwargs).arguments
     data = arguments.get("x")
     if isinstance(data, tf.data.Dataset):
@@ -56,16 +56,16 @@ def _count(batch: Any) -> int | None:
 
 
 class OutOfMemory(tf.errors.ResourceExhaustedError):
-    """TensorFlow's error, which says first what to do."""
+    """TensorFlow's out-of-memory error, with advice in front."""
 
 
 def out_of_memory_error(error: tf.errors.ResourceExhaustedError, plan: Plan, rows: int | None) -> OutOfMemory:
-    """The error that says what to do.
+    """Return the error with advice.
 
     Args:
-        error: TensorFlow's.
-        plan: where the replicas are.
-        rows: of the batch, if they are known.
+        error: TensorFlow's error.
+        plan: the plan.
+        rows: the rows of the batch, if they are known.
     """
     message = f"{_advice(plan, str(error), rows)}\n\nTensorFlow said: {error.message}"
     return OutOfMemory(error.node_def, error.op, message)
@@ -91,6 +91,6 @@ def _advice(plan: Plan, said: str, rows: int | None) -> str:
 
 
 def _device(said: str) -> str | None:
-    """The device that TensorFlow names."""
+    """Return the device that TensorFlow names."""
     found = re.search(r"/job:\w+/replica:\d+/task:\d+/device:\w+:\d+", said)
     return short_name(found[0]) if found else None

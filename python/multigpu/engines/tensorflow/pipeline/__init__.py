@@ -1,1 +1,1 @@
-"""Replicas of a template with parts: their slices go through the stages of one trace, each on its device."""
+"""Replicas of a template with parts: their slices pass through the stages of one trace, each on its device."""

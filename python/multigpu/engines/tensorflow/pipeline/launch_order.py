@@ -1,4 +1,4 @@
-"""The order in which slices go through devices. A GPU runs what it is given in the order in which it is given it."""
+"""Order the slices on devices. A GPU runs work in the order in which it receives it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,25 +8,26 @@ from multigpu.engines.tensorflow.pipeline.stages import Stage
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.plan.groups import Group
 
-IN_ORDER = ("GPU",)  # types of devices that run one thing after the other, and are told what before it is run
-AHEAD = 2  # slices that a stage may be launched before the next stage: so many keep both devices at work
+IN_ORDER = ("GPU",)  # types of devices that run one op after the other, and receive ops before they run
+AHEAD = 2  # number of slices by which a stage may be ahead of the next: enough to keep both devices busy
 
 
 class LaunchOrder:
-    """Has each slice begin a stage when the slice before it has been launched there.
+    """Starts a stage for a slice when the slice before it has been launched there.
 
-    TensorFlow launches what is ready: a CPU runs it as it can, and is left alone. On a GPU, slices would take turns op
-    by op, none would be done before the others, and the device of the next part would wait for all of them. Nor is a
-    stage launched for all slices before the next stage is for any: what it gives would wait in memory.
+    TensorFlow launches ops that are ready. A CPU runs them in any order, so it needs no order here. On a GPU, slices
+    would take turns op by op, none would finish before the others, and the device of the next part would wait for all
+    of them. A stage is also not launched for all slices before the next stage, because its results would wait in
+    memory.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
-        """Takes the devices of each slice."""
+        """Store the devices of each slice."""
         self._groups = groups
-        self._made: dict[tuple[int, str, int], list[tf.Tensor]] = {}  # what a stage gave last for a slice, in a graph
+        self._made: dict[tuple[int, str, int], list[tf.Tensor]] = {}  # last results of a stage for a slice, in a graph
 
     def slices(self, num_stages: int) -> Iterator[tuple[int, int]]:
-        """Numbers of stages and slices in the order in which they are launched: a stage begins one slice later."""
+        """Return the numbers of stages and slices in launch order: each stage begins one slice later."""
         behind = [self._groups[:number].count(group) for number, group in enumerate(self._groups)]
         for clock in range(num_stages + max(behind)):
             for stage in range(num_stages):
@@ -38,11 +39,11 @@ class LaunchOrder:
         """Run a stage for a slice and return its results.
 
         Args:
-            stage: to run.
+            stage: the stage to run.
             following: the stage after it, if any.
-            number: of the slice.
-            taken: what the stage takes.
-            waits: for each of these, whether it is of this slice alone, and so waits for the slices before.
+            number: the number of the slice.
+            taken: the inputs of the stage.
+            waits: for each input, whether only this slice has it, so that it waits for the slices before.
         """
         assert stage.function is not None
         group = self._groups[number]
@@ -70,8 +71,8 @@ class LaunchOrder:
 
 
 def last_of(made: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The last results of a function, for what is to wait until it has run.
+    """Return the last results of a function, for ops that have to wait until it has run.
 
-    They are copied: what waits for the function itself waits for nothing, once TensorFlow has put its ops in its place.
+    They are copied: an op that waits for the function itself does not wait after TensorFlow has inlined the function.
     """
     return [tf.identity(x) for x in [x for x in made if x.dtype.is_floating][-2:]]

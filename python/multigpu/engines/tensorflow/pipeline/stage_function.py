@@ -1,4 +1,4 @@
-"""Some ops of a trace as a function of their own."""
+"""Make a separate function of some ops of a trace."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,16 +9,16 @@ import tensorflow as tf
 class StageFunction:
     """Makes functions of the ops of one trace.
 
-    The ops of a stage name no device but those that were named inside of it, so that they run where it is called.
+    The ops of a stage have only devices that were named inside of it, so they run on the device of the call.
     """
 
     def __init__(self, graph: tf.Graph, captured: Mapping[str, tf.Tensor], differentiated: bool) -> None:
-        """Takes the trace.
+        """Store the trace.
 
         Args:
-            graph: of the trace.
-            captured: what it takes from around it, by the names of the tensors inside.
-            differentiated: whether it has its gradients. The stages then need no gradients of their own, which would
+            graph: the graph of the trace.
+            captured: the captured tensors, by the names of the tensors inside.
+            differentiated: whether the trace contains its gradients. The stages then need no gradients, which would
                 look for tensors of the trace.
         """
         self._dropped = ("_class", "_gradient_op_type") if differentiated else ("_class",)
@@ -30,7 +30,7 @@ class StageFunction:
     def trace(
         self, ops: Sequence[tf.Operation], takes: Sequence[tf.Tensor], gives: Sequence[tf.Tensor]
     ) -> Callable[..., list[tf.Tensor]]:
-        """A function of the tensors `takes` that runs the ops and returns the tensors `gives`."""
+        """Return a function of the tensors `takes` that runs the ops and returns the tensors `gives`."""
         definition = self._definition(ops)
         around = {x.name: self._captured[x.name] for op in ops for x in op.inputs if x.name in self._captured}
 
@@ -42,7 +42,7 @@ class StageFunction:
                 definition, input_map=known, return_elements=[x.name for x in gives], name="stage"
             )
             for x, of_trace in zip(made, gives, strict=True):
-                x.set_shape(of_trace.shape)  # which code may have told the trace
+                x.set_shape(of_trace.shape)  # code may have set it in the trace
             return made
 
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in takes]
@@ -50,7 +50,7 @@ class StageFunction:
             return tf.function(stage, autograph=False).get_concrete_function(*specs)
 
     def _definition(self, ops: Sequence[tf.Operation]) -> tf.compat.v1.GraphDef:
-        """The ops, without what ties them to others: the order of side effects, and gradients to where their op is."""
+        """Return the ops without links to others: the order of side effects, and gradients to where their op is."""
         names = {op.name for op in ops}
         definition = tf.compat.v1.GraphDef()
         definition.CopyFrom(self._frame)

@@ -1,4 +1,4 @@
-"""Slices that go through the stages of a trace, forward and then backward, each on the devices of its group."""
+"""Run slices through the stages of a trace, forward and then backward, each on the devices of its group."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from multigpu.plan.groups import Group
 
 
 class Sums(Protocol):
-    """Sums over slices of what the backward pass gives for each."""
+    """Sums the results of the backward pass over slices."""
 
     def to_sources(
         self,
@@ -25,20 +25,20 @@ class Sums(Protocol):
         kept: Sequence[tf.Tensor],
         ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
     ) -> list[Gradient]:
-        """Gradients of all sources."""
+        """Return the gradients of all sources."""
 
     def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
-        """Gradients of the tables."""
+        """Return the gradients of the tables."""
 
 
 class StagedForward:
-    """Slices that went through the forward stages, and can go back once.
+    """Slices that have passed the forward stages, and can go back once.
 
     Attributes:
-        trace: what they went through.
-        arrived: what arrived for all of them.
+        trace: the trace with the stages.
+        arrived: the inputs that arrived for all of them.
         sources: the same, unpacked.
-        results: of all slices, one slice after the other.
+        results: the results of all slices, one slice after the other.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class StagedForward:
         sums: Sums,
         workers: OneWorker,
     ) -> None:
-        """Runs the forward stages.
+        """Run the forward stages.
 
         Args:
-            trace: what is run.
+            trace: the trace to run.
             groups: the devices of each slice.
-            arrived: what arrived.
+            arrived: the inputs that arrived.
             sources: the same, unpacked.
-            taken: of these, what each slice takes.
-            homes: the part that each variable is sent to, of those that are taken before all else.
-            sums: makes gradients of the sources and of tables from those of what each slice takes.
-            workers: whose slices are summed where slices are.
+            taken: which of these each slice takes.
+            homes: the part that each variable is sent to. Variables are the first inputs.
+            sums: computes gradients of the sources and of tables from the gradients of each slice's inputs.
+            workers: the workers whose slices are summed if slices are.
         """
         inputs = names(trace.function.inputs)
         self.trace, self.arrived, self.sources = trace, arrived, sources
@@ -72,7 +72,7 @@ class StagedForward:
         self._values = [dict(zip(inputs, of_slice, strict=False)) for of_slice in taken]
         self._homes = dict(zip(inputs, homes, strict=False))  # of variables
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
-        self._ends: dict[tuple[int, int], Sequence[tf.Tensor]] = {}  # what the last stage of a slice on a part gave
+        self._ends: dict[tuple[int, int], Sequence[tf.Tensor]] = {}  # the last results of a slice on a part
         self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
         self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
         self._sums = sums
@@ -82,7 +82,7 @@ class StagedForward:
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
     ) -> tuple[list[Gradient], list[Gradient]]:
-        """Gradients of the sources and of tables, from those of the results in use."""
+        """Return the gradients of the sources and of tables, from the gradients of the used results."""
         each = len(upstream) // len(self._values)
         for number, values in enumerate(self._values):
             given = upstream[number * each : (number + 1) * each]
@@ -98,7 +98,7 @@ class StagedForward:
         return of_sources, self._sums.to_tables(of_tables, self._kept) if tables else []
 
     def _run(self, stages: Sequence[Stage]) -> None:
-        """Takes all slices through some stages. Where slices are summed, all have to be there before any goes on."""
+        """Take all slices through some stages. If slices are summed, all must arrive before any continues."""
         begins = [n for n, stage in enumerate(stages) if n == 0 or next(sums_before(stage, self.trace.sums), None)]
         for begin, end in itertools.pairwise([*begins, len(stages)]):
             self._sum(stages[begin])
@@ -106,7 +106,7 @@ class StagedForward:
                 self._launch(stages[begin:end][position : position + 2], number)
 
     def _launch(self, stages: Sequence[Stage], number: int) -> None:
-        """Takes a slice through the first of one or two stages that follow each other."""
+        """Take a slice through the first of one or two consecutive stages."""
         stage, following = stages[0], stages[1] if len(stages) > 1 else None
         values = self._values[number]
         taken = [self._taken(values, x.name, stage.part, self._groups[number]) for x in stage.takes]
@@ -126,7 +126,7 @@ class StagedForward:
         return self._visiting[key]
 
     def _sum(self, stage: Stage) -> None:
-        """Makes the sums over slices that a stage takes."""
+        """Compute the sums over slices that a stage takes."""
         for total, x, merge in sums_before(stage, self.trace.sums):
             if total.name not in self._values[0]:
                 device = self._groups[0][stage.part]
@@ -138,7 +138,7 @@ class StagedForward:
 
 
 def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
-    """A gradient of the trace, as it is for a slice."""
+    """Return the value of a gradient of the trace for a slice."""
     if gradient is None:
         return None
     return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)

@@ -1,4 +1,4 @@
-"""All replicas of a template with parts, as one run: what arrived on the devices of groups, and its gradients."""
+"""All replicas of a template with parts, as one run: from the buffers on the devices of groups to gradients."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -26,18 +26,18 @@ from multigpu.plan.groups import Group
 class StagedRun:
     """The slices of a batch, each on the devices of its group.
 
-    What arrives are the copies, and then, for each slice in turn, what a replica takes besides weights. Weights are
-    shared by the slices that go through the same devices.
+    The inputs are the copies, and then, for each slice in turn, a replica's inputs besides weights. Slices on the same
+    devices share weights.
 
     Attributes:
-        replica: what is run.
-        traces: of it.
+        replica: the replica to run.
+        traces: its traces.
         copies: the buckets with the weights, on the devices of their parts.
-        num_weights: how many weights a replica takes, before all else.
+        num_weights: the number of weights, which are a replica's first inputs.
         groups: the devices of each slice.
-        device: where results are merged, and gradients come back from.
-        structure: what the owners have to know of the gradient beside its buffers.
-        workers: over which gradients are reduced, and whose slices are summed where slices are.
+        device: the device where results are merged, and from which gradients come back.
+        structure: the facts about the gradient that owners need besides its buffers.
+        workers: the workers over which gradients are reduced, and whose slices are summed if slices are.
     """
 
     replica: Replica
@@ -51,11 +51,11 @@ class StagedRun:
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, and to which gradients flow."""
+        """The variables that it reads itself, and to which gradients flow."""
         return self.replica.tables
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Results of all slices, one slice after the other; on no tape that is around."""
+        """Return the results of all slices, one slice after the other, on no tape around."""
         hidden = []
         for x in arrived:
             with tf.device(x.device or None):  # a copy of a bucket stays where it is
@@ -63,7 +63,7 @@ class StagedRun:
         return self._staged(hidden, self.traces.first)
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """The same under a tape: of each slice by itself, or, where slices are summed, from stage to stage."""
+        """Return the same under a tape: of each slice, or from stage to stage if slices are summed."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*floating(arrived), *self.tables])
             if self.traces.first.sums:
@@ -77,23 +77,23 @@ class StagedRun:
         return Taped(tape, [*weights, *(x for slice_ in inputs for x in slice_)], results)
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Numbers of the results that a gradient comes back from."""
+        """Return the numbers of the results from which a gradient comes back."""
         each = len(results) // len(self.groups)
         of_slice = used_of(results, self.replica.layout.num_differentiable, self.structure)
         return [slice_ * each + number for slice_ in range(len(self.groups)) for number in of_slice]
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
-        """Each copy of a bucket by itself, from its device; then inputs."""
+        """Return each copy of a bucket separately, with its device, and then the inputs."""
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
         return [*copies, (list(range(len(copies), num_arrived + len(self.tables))), self.device)]
 
     def gradients(
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
     ) -> list[Gradient]:
-        """Gradients of all that arrived; None where nothing depends on it."""
+        """Return the gradients of all inputs. None for inputs on which nothing depends."""
         of_slice = list(used[: len(used) // len(self.groups)])
         trace = self.traces.using(of_slice)
-        if isinstance(made, StagedForward) and made.trace is not trace:  # whose loops keep nothing for these gradients
+        if isinstance(made, StagedForward) and made.trace is not trace:  # its loops keep nothing for these gradients
             made = self._staged(made.arrived, trace)
         gradients, of_tables = made.gradients(used, upstream, self.tables)
         reached = trace.reach.weights_of(of_slice)
@@ -111,16 +111,16 @@ class StagedRun:
         return [*packed, *gradients[first:], *(g if leads else None for g, leads in zip(of_tables, read, strict=True))]
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
-        """Notes the weights that lead to the results: those of the first order."""
+        """Record the weights that lead to the results: the same as for first order."""
         of_slice = list(used[: len(used) // len(self.groups)])
         self.structure.connect(self.traces.using(of_slice).reach.weights_of(of_slice))
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """The gradient of each table, by its id, from all slices of all workers."""
+        """Return the gradient of each table, by its id, from all slices of all workers."""
         found: dict[int, Gradient] = {}
         for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
             if gradient is not None:
-                owner = short_name(table.device)  # as all workers call it
+                owner = short_name(table.device)  # the name that all workers use
                 with tf.device(owner):
                     add_up = functools.partial(together, rows=self.replica.rows_of(table))
                     found[id(table)] = self.workers.rows(gradient, add_up, owner, f"table {position}")
@@ -133,14 +133,14 @@ class StagedRun:
         kept: Sequence[tf.Tensor],
         ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
     ) -> list[Gradient]:
-        """Gradients of the weights of all copies, summed over slices, and of what each slice takes besides.
+        """Return gradients of the weights of all copies, summed over slices, and of each slice's other inputs.
 
         Args:
-            gradients: of all that a replica takes, for each slice.
-            num_copied: how many weights there are in all copies.
-            kept: how many rows of each slice count.
-            ends: what each slice gave last on each part. An addition that waits for it is not put off by TensorFlow,
-                which would make one of all, and keep the gradients of all slices until then.
+            gradients: the gradients of all inputs of a replica, for each slice.
+            num_copied: the number of weights in all copies.
+            kept: the number of rows of each slice that count.
+            ends: the last results of each slice on each part. Additions wait for them. Otherwise TensorFlow would merge
+                all additions into one at the end, and keep the gradients of all slices until then.
         """
         summed: list[Gradient] = [None] * num_copied
         homes = self.traces.homes
@@ -154,7 +154,7 @@ class StagedRun:
         return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
 
     def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
-        """Gradients of the tables, summed over slices, from those of each slice; rows of slices that count alone."""
+        """Return gradients of the tables, summed over the slices' counted rows."""
         summed = []
         for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=True):
             rows = self.replica.rows_of(table)
@@ -172,7 +172,7 @@ class StagedRun:
         return StagedForward(trace, self.groups, arrived, sources, taken, homes, self, together)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-        """The weights of all copies; and what each slice takes besides."""
+        """Return the weights of all copies, and each slice's other inputs."""
         weights = []
         for buffer, (bucket, device) in zip(arrived, self.copies, strict=False):
             with tf.device(device):
@@ -182,12 +182,12 @@ class StagedRun:
         return weights, [rest[number * each : (number + 1) * each] for number in range(len(self.groups))]
 
     def _taken(self, of_copies: Sequence[tf.Tensor], number: int) -> list[tf.Tensor]:
-        """The weights that a slice takes, in their order."""
+        """Return the weights that a slice takes, in order."""
         positions = self._positions(number)
         return [of_copies[positions[weight]] for weight in range(self.num_weights)]
 
     def _positions(self, number: int) -> dict[int, int]:
-        """Where, among the weights of all copies, those of a slice are, by their numbers."""
+        """Return the positions of a slice's weights among the weights of all copies."""
         members = [(weight, copy.device) for copy in self.copies for weight in copy.bucket.members]
         group, homes = self.groups[number], self.traces.homes
         return {w: n for n, (w, device) in enumerate(members) if device == group[homes[w]]}

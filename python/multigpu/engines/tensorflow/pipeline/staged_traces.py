@@ -1,4 +1,4 @@
-"""The traces of a replica with parts: one for each set of results that a gradient comes back from."""
+"""The traces of a replica with parts: one for each set of results from which a gradient comes back."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ class StagedTraces:
     """The traces of a replica.
 
     Attributes:
-        first: the trace of its forward pass, with all gradients if these are likely to be asked for.
+        first: the trace of its forward pass, with all gradients if they are probably needed.
     """
 
     def __init__(self, replica: Replica, training: bool) -> None:
-        """Traces the replica, with gradients if it is training."""
+        """Trace the replica, with gradients if it is training."""
         self._replica = replica
         self.first = StagedTrace(replica, None if training else [])
         self.homes = self.first.homes
@@ -23,24 +23,24 @@ class StagedTraces:
         self._known = {tuple(self.first.used): self.first}
 
     def using(self, used: Sequence[int]) -> StagedTrace:
-        """The trace with the gradients of some results."""
+        """Return the trace with the gradients of some results."""
         if tuple(used) not in self._known:
             self._known[tuple(used)] = StagedTrace(self._replica, used)
         return self._known[tuple(used)]
 
     @property
     def whole(self) -> Function:
-        """The replica as one function, with gradients of any order."""
+        """Return the replica as one function, with gradients of any order."""
         if self._whole is None:
             self._whole = self._replica.trace()
         return self._whole
 
     @property
     def on_tape(self) -> StagedTrace:
-        """The trace of the forward pass alone, whose stages have gradients of any order.
+        """Return the trace of only the forward pass, whose stages have gradients of any order.
 
         Raises:
-            ValueError: an op has a gradient that is written in Python. It takes tensors of the trace, not of stages.
+            ValueError: the gradient of an op is written in Python, and uses tensors of the trace, not of stages.
         """
         trace = self.using(())
         graph = trace.function.graph.as_graph_def()

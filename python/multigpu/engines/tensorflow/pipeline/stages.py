@@ -1,8 +1,9 @@
-"""Stages: the trace of a replica, cut where it goes from one part of the template to another.
+"""Cut the trace of a replica into stages, where it goes from one part of the template to another.
 
-A stage is what one part does in one go, forward or backward. It is a function of its own, so that it runs on the device
-of its part in each group, and slices can go through a device one behind the other, as in GPipe: Y. Huang and others,
-"GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", 2019, https://arxiv.org/abs/1811.06965.
+A stage is an uninterrupted piece of one part's work, forward or backward. It is a separate function, so that it runs on
+the device of its part in each group, and slices can pass a device one behind the other, as in GPipe: Y. Huang and
+others, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", 2019,
+https://arxiv.org/abs/1811.06965.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,13 +20,13 @@ class Stage:
     """Ops of one part that run together.
 
     Attributes:
-        name: tells it from the others.
-        part: number of the part.
-        backward: whether it is of the backward pass.
-        ops: in the order in which they were made.
-        takes: tensors of the trace that are made elsewhere, and not known to all.
-        gives: its tensors that others take, or that are results.
-        function: of `takes`, for `gives`.
+        name: a name that no other stage has.
+        part: the number of the part.
+        backward: whether it belongs to the backward pass.
+        ops: the ops, in the order in which they were made.
+        takes: its input tensors: made in other stages, and not known to all.
+        gives: its output tensors: inputs of other stages, or results.
+        function: the function from `takes` to `gives`.
     """
 
     name: str
@@ -46,16 +47,16 @@ def cut(
     upstream: Sequence[tf.Tensor],
     sums: Sequence[Sum],
 ) -> list[Stage]:
-    """The stages of a trace, in an order in which they can run.
+    """Return the stages of a trace, in an order in which they can run.
 
     Args:
         function: the trace.
-        parts: of its ops, by name; None for one of no part, which goes where its inputs are.
-        num_forward: how many of its ops were made in the forward pass, before all others.
-        results: tensors that it makes in the forward pass.
-        gradients: tensors that it makes in the backward pass.
-        upstream: the gradients that it is given for the backward pass.
-        sums: tensors that stand for sums over slices, which are made between stages, as `Parts.sums`.
+        parts: the parts of its ops, by name. None for an op of no part, which goes to the part of its inputs.
+        num_forward: the number of ops of the forward pass, which are the first ops.
+        results: the result tensors of the forward pass.
+        gradients: the result tensors of the backward pass.
+        upstream: the gradients that the backward pass receives.
+        sums: placeholders of sums over slices, which are computed between stages, as `Parts.sums`.
     """
     captured = _captured(function)
     summed = {total.name: x for total, x, _ in sums}
@@ -82,7 +83,7 @@ def _captured(function: tf.types.experimental.ConcreteFunction) -> dict[str, tf.
 
 
 def _needed(wanted: Sequence[tf.Operation], outside: Collection[str], summed: Mapping[str, tf.Tensor]) -> set[str]:
-    """Names of the ops that others depend on, and of these."""
+    """Return the names of these ops and of the ops on which they depend."""
     seen: set[str] = set()
     pending = [op for op in wanted if op.type != "Placeholder"]
     while pending:
@@ -94,13 +95,13 @@ def _needed(wanted: Sequence[tf.Operation], outside: Collection[str], summed: Ma
 
 
 def _before(op: tf.Operation, outside: Collection[str], summed: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
-    """The ops that come before one, be it with a sum over slices between them."""
+    """Return the ops before an op, also if a sum over slices is between them."""
     inputs = [summed.get(x.name, x) for x in op.inputs if x.name in summed or x.name not in outside]
     return [before for before in [*(x.op for x in inputs), *op.control_inputs] if before.type != "Placeholder"]
 
 
 def _in_order(ops: Sequence[tf.Operation], summed: Mapping[str, tf.Tensor]) -> list[tf.Operation]:
-    """Ops after all that they depend on. They were made so, but for those that a gradient adds before a loop."""
+    """Return ops after all ops on which they depend. Only ops that a gradient adds before a loop are out of order."""
     made = {op.name: op for op in ops}
     order: dict[str, tf.Operation] = {}
     for op in ops:
@@ -116,7 +117,7 @@ def _in_order(ops: Sequence[tf.Operation], summed: Mapping[str, tf.Tensor]) -> l
 
 
 class _Dealing:
-    """Deals ops to stages: each goes into the first one of its part in which all of its inputs are known."""
+    """Assigns ops to stages: each op to the first stage of its part in which all of its inputs are known."""
 
     def __init__(
         self,
@@ -128,10 +129,10 @@ class _Dealing:
         self._parts, self._forward = parts, forward
         self._outside, self._summed = outside, summed
         self._stages: list[Stage] = []
-        self._number: dict[str, int] = {}  # of the stage of an op
+        self._number: dict[str, int] = {}  # the stage of an op
 
     def deal(self, ops: Sequence[tf.Operation]) -> list[Stage]:
-        """The stages with their ops, which are given in an order in which they can run."""
+        """Return the stages with their ops. The ops are given in an order in which they can run."""
         for backward in (False, True):
             first = len(self._stages)
             of_pass = [op for op in ops if (op.name not in self._forward) == backward]
@@ -142,10 +143,10 @@ class _Dealing:
         return self._stages
 
     def _deal(self, op: tf.Operation, backward: bool, first: int) -> bool:
-        """Deals an op, if it is of a part or depends on one."""
+        """Assign an op to a stage, if it belongs to a part or depends on one."""
         known = [self._number[x.op.name] for x in op.inputs if x.op.name in self._number and x.name not in self._summed]
         sums = [self._summed[x.name].op.name for x in op.inputs if x.name in self._summed]
-        known += [self._number[name] + 1 for name in sums]  # after all slices have gone through what is summed
+        known += [self._number[name] + 1 for name in sums]  # after all slices have passed the stages that are summed
         part = self._parts.get(op.name)
         if part is None and known:
             part = self._stages[min(max(known), len(self._stages) - 1)].part
@@ -156,7 +157,7 @@ class _Dealing:
     def _deal_loose(
         self, loose: Sequence[tf.Operation], ops: Sequence[tf.Operation], backward: bool, first: int
     ) -> None:
-        """Deals ops that depend on no part to the stage that needs them first."""
+        """Assign ops that depend on no part to the stage that needs them first."""
         readers: dict[str, list[int]] = {}
         for op in ops:
             for before in _before(op, self._outside, {}):
@@ -177,7 +178,7 @@ class _Dealing:
 
 
 def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: dict[str, tf.Tensor]) -> None:
-    """Notes what each stage takes and gives."""
+    """Record the inputs and outputs of each stage."""
     wanted = {x.name: x for x in results}
     for stage in stages:
         own = {op.name for op in stage.ops}
@@ -189,11 +190,11 @@ def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: di
 
 
 def sums_before(stage: Stage, sums: Sequence[Sum]) -> Iterator[Sum]:
-    """The sums over slices that a stage takes."""
+    """Return the sums over slices that a stage takes."""
     taken = {x.name for x in stage.takes}
     return (each for each in sums if each[0].name in taken)
 
 
 def names(tensors: Sequence[tf.Tensor]) -> list[str]:
-    """Names of tensors, by which a trace knows them: a gradient makes the outputs of a loop anew."""
+    """Return the names of tensors, by which a trace knows them: a gradient makes the outputs of a loop again."""
     return [x.name for x in tensors]

@@ -1,1 +1,1 @@
-"""The template as a function, run forward and backward on its device."""
+"""Run the template as a function on its device, forward and backward."""

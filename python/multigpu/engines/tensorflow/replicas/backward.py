@@ -1,4 +1,4 @@
-"""The backward pass of a run: first order from the forward pass, second order by running it again under a tape."""
+"""The backward pass of a run: first order from the forward pass, second order by a second run under a tape."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,65 +12,65 @@ from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient,
 
 
 class Run(Protocol):
-    """A function to differentiate: of tensors that arrived on devices, packed weights and other inputs.
+    """A function to differentiate: of packed weights and other inputs, which arrived on devices.
 
     Attributes:
-        device: where ops go that name no other.
+        device: the device for ops without another device.
     """
 
     device: str
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, and to which gradients flow."""
+        """The variables that it reads itself, and to which gradients flow."""
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Its results, to be differentiated once, to first order; on no tape that is around."""
+        """Return its results, to be differentiated once, to first order, on no tape around."""
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Its results, to be differentiated once, with a gradient that has a gradient."""
+        """Return its results, to be differentiated once, with gradients of the gradient."""
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Numbers of the results that a gradient comes back from."""
+        """Return the numbers of the results from which a gradient comes back."""
 
     def gradients(
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
     ) -> list[Gradient]:
-        """Of all that arrived and of the tables; None where nothing depends on it; rows where rows were looked up.
+        """Return the gradients of all inputs and tables: None if nothing depends on it, rows if rows were looked up.
 
         Args:
             made: the forward pass.
-            used: numbers of results.
+            used: the numbers of results.
             upstream: their gradients.
-            noted: whether owners are told which weights have one.
+            noted: whether owners learn which weights have a gradient.
         """
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
-        """Notes which weights the gradients of some parts depend on; None where they do not depend on a source."""
+        """Record the weights on which some parts' gradients depend. None if they depend on no source."""
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
-        """Numbers of the gradients that leave together, and from which device."""
+        """Return the numbers of the gradients that leave together, with their devices."""
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """The gradient of each table, by its id, from all runs of all workers, once it is known."""
+        """Return the gradient of each table, by its id, from all runs of all workers, when it is known."""
 
 
 class Backward:
-    """How one run is differentiated.
+    """The differentiation of one run.
 
-    Its parts are what a gradient is asked for: all that arrived, and the tables that it reads by itself.
+    Its parts are the sources of gradients: all inputs, and the tables that it reads itself.
     """
 
     def __init__(
         self, run: Run, arrived: Sequence[tf.Tensor], results: Sequence[tf.Tensor], made: list[Differentiable]
     ) -> None:
-        """Takes the run.
+        """Store the run.
 
         Args:
-            run: what is differentiated.
+            run: the run to differentiate.
             arrived: packed weights and other inputs.
-            results: what it gave for them.
-            made: its forward pass, which can be asked once; empty when that was released.
+            results: the results for these inputs.
+            made: its forward pass, which can be used once. Empty when it was released.
         """
         self._run = run
         self._arrived = arrived
@@ -78,7 +78,7 @@ class Backward:
         self._made = made
 
     def gradient(self, *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-        """Gradients of packed weights and inputs; and, where there are tables, of these."""
+        """Return the gradients of packed weights and inputs, and of tables, if there are any."""
         used = self._run.used(self._results)
         with tf.device(self._run.device):
             gradients = self._first_order(used, [dense(upstream[i]) for i in used])
@@ -87,7 +87,7 @@ class Backward:
         return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
-        """Gradients of all parts, in turn differentiable."""
+        """Return the gradients of all parts, which can be differentiated again."""
         made = self._made.pop() if self._made else self._run.forward(self._arrived)
         gradients = self._run.gradients(made, used, untaped(upstream))
         for group, device in self._run.departures(len(self._arrived)):
@@ -101,7 +101,7 @@ class Backward:
     def _differentiable(
         self, gradients: Sequence[Gradient], parts: Sequence[int], used: Sequence[int], upstream: Sequence[tf.Tensor]
     ) -> list[Gradient]:
-        """The same gradients of these parts, as one op that has a gradient."""
+        """Return the same gradients of these parts, as one op that has a gradient."""
         if not parts:
             return []
 
@@ -121,7 +121,7 @@ class Backward:
         parts: Sequence[int],
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
-        """Gradients of the gradients of some parts, for the arguments and the tables: the replica is run again."""
+        """Return gradients of some parts' gradients, for the arguments and tables, by another run of the replica."""
         with tf.device(self._run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])
@@ -144,7 +144,7 @@ def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
 
 
 def _with_values(gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
-    """The inverse: rows with these values, if it was rows."""
+    """Return rows with these values if the gradient was rows: the inverse."""
     if not isinstance(gradient, tf.IndexedSlices):
         return values
     return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

@@ -1,8 +1,8 @@
-"""Added losses and own state of layers, computed once for the global batch, on the merge device.
+"""Compute added losses and layers' own state once for the global batch, on the merge device.
 
-A number per slice does not tell how those of the slices make that of the batch: it may be a sum over rows, a mean, a
-mean over what a mask leaves, or anything else. So a layer that adds a loss, or assigns a variable, is called once more,
-with its inputs merged. The layers that it calls are not: what they gave for the slices is merged, and given.
+The numbers of slices do not tell the number of the batch: it may be a sum over rows, a mean, a masked mean, or anything
+else. So a layer that adds a loss, or assigns a variable, is called once more, with merged inputs. The layers that it
+calls are not called again: their outputs for the slices are merged instead.
 """
 
 import contextlib
@@ -32,24 +32,24 @@ from multigpu.engines.tensorflow.weights.place_locate import locate, read
 
 
 class Computed(NamedTuple):
-    """Losses of the global batch, by their numbers, and variables with their values after it."""
+    """Losses of the global batch, by their numbers, and variables with their new values."""
 
     losses: dict[int, tf.Tensor]
     variables: list[tuple[keras.Variable, tf.Tensor]]
 
     def assign(self) -> None:
-        """Gives the variables these values, each on its owner."""
+        """Give the variables these values, each on its owner."""
         for variable, value in self.variables:
             variable.assign(value)
 
 
 class GlobalBatchCalls:
-    """Calls to compute when the slices are merged, as found in a run of the template on one of them.
+    """Calls to compute when the slices are merged, found in a run of the template on one slice.
 
     Attributes:
-        losses: numbers of the added losses that depend on rows, and are not known to be means over them.
-        variables: likewise the assigned ones.
-        tensors: what the replicas have to give for it, slices of which are to be merged.
+        losses: the numbers of the added losses that depend on rows, and are not known to be means over rows.
+        variables: the assigned variables that depend on rows, and are not known to be means over rows.
+        tensors: the tensors that replicas must return for these calls. Their slices are merged.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class GlobalBatchCalls:
     def compute(
         self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: OneWorker
     ) -> Computed:
-        """Compute the calls that the slices left.
+        """Compute the calls that were not made for slices.
 
         Args:
-            parts: the template.
+            parts: the parts of the template.
             batch: the global batch.
-            merged: what `tensors` are for it.
-            workers: whose rows belong to the batch.
+            merged: the merged `tensors`.
+            workers: the workers whose rows belong to the batch.
         """
         known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
         whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried)
@@ -105,7 +105,7 @@ class GlobalBatchCalls:
 
 
 def depending_on(rows: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], bool]:
-    """Tells whether a tensor of the graph that is being traced depends on any of these; run eagerly, all may do."""
+    """Return a function: whether a tensor of the current graph depends on any of these. Eagerly, all may depend."""
     if tf.executing_eagerly():
         return lambda _: True
     dependent = set(map(id, rows))
@@ -116,7 +116,7 @@ def depending_on(rows: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], bool]:
 
 
 class _Replay(LayerCalls):
-    """A call, made again as it is known: calls inside of it that stand alone give what they gave."""
+    """Makes a known call again. Inner calls that stand alone return their previous outputs."""
 
     def __init__(self, known: LayerCall, is_root: bool, merged: Callable[[Any], Any]) -> None:
         super().__init__(known.layer)
@@ -125,7 +125,7 @@ class _Replay(LayerCalls):
         self._to_come = [iter(known.inner if is_root else [dataclasses.replace(known, stands_alone=False)])]
 
     def same_losses(self) -> Iterator[tuple[int, int]]:
-        """Numbers of the losses that were added again: as they are known, and now."""
+        """Return the numbers of the losses that were added again: as they are known, and now."""
         for known, made in self._made_again:
             if len(known.losses) != len(made.losses):
                 raise other_calls(known.layer)
@@ -146,14 +146,14 @@ class _Replay(LayerCalls):
 
 
 class _GlobalBatchScope(ReplicaScope):
-    """Variables as they are; what the template assigns is kept aside. Gradients come from all workers."""
+    """A scope with the variables as they are, which keeps assigned values aside. Gradients come from all workers."""
 
     def __init__(self, workers: OneWorker, carried: Sequence[keras.Variable]) -> None:
         super().__init__([], [], carried)
         self._workers = workers
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
-        """The value that was assigned, or None: Keras reads the real one."""
+        """Return the assigned value, or None: Keras then reads the real one."""
         if self._workers.several and variable.trainable and id(variable) not in self.state_mapping:
             label = f"global batch {variable.path}"
             self.state_mapping[id(variable)] = self._workers.reduced(read(variable), locate(variable), label)
@@ -169,11 +169,11 @@ class _Whole:
         self._rows: dict[int, tf.Tensor] = {}
 
     def merged(self, structure: Any) -> Any:
-        """The same structure, of tensors of the global batch with what rides on them."""
+        """Return the same structure, with tensors of the global batch and their attached masks and logits."""
         return keras.tree.map_structure(self._one, structure)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Rows of all workers for those of this one."""
+        """Return the rows of all workers, given the rows of this one."""
         if id(x) not in self._rows:
             self._rows[id(x)] = self._workers.all_rows(x)
         return self._rows[id(x)]
@@ -190,13 +190,13 @@ class _Whole:
 def _leaves(
     call: LayerCall, losses: Collection[int], variables: Collection[int], places: Collection[tuple[int, str]]
 ) -> bool:
-    """Return whether a call adds such a loss, assigns such a variable, or sets such an attribute, itself."""
+    """Return whether a call itself adds such a loss, assigns such a variable, or sets such an attribute."""
     added, assigned = (loss in losses for loss in call.losses), (id(v) in variables for v in call.assigned)
     return any(added) or any(assigned) or any(each.place in places for each in call.kept)
 
 
 def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
-    """The tensors of slices that have to be merged to make a call again; the global batch is there already."""
+    """Return the tensors of slices that must be merged to make a call again. The global batch exists already."""
     given = [] if is_root else tensors_of((call.args, call.kwargs))
     for own in own_calls(call):
         for inner in own.inner:

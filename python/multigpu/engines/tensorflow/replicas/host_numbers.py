@@ -1,4 +1,4 @@
-"""Seeds and counters are computed on the CPU, which is where random ops of a GPU want their seeds to be."""
+"""Compute seeds and counters on the CPU, where the random ops of a GPU need their seeds."""
 
 import functools
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-FEW = 16  # numbers of a tensor, at most
+FEW = 16  # maximum number of elements of a tensor
 
 
 def seeds_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, traced with ops on a few 64-bit whole numbers on the CPU; all others keep their device, or none.
+    """Return the function, traced with ops on a few 64-bit integers on the CPU. Other ops keep their device.
 
-    Keras casts seeds of 64 bits, which on a GPU would be a kernel, and a copy to the host, for each layer that draws.
-    Whole numbers of 32 bits are in the memory of the host anyway.
+    Keras casts seeds of 64 bits. On a GPU this would need a kernel and a copy to the host for each random layer. 32-bit
+    integers are in the host's memory anyway.
     """
 
     @functools.wraps(function)

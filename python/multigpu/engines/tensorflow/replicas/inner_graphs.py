@@ -1,10 +1,10 @@
-"""Functions, branches and loops of a template: nothing of a replica stays in them, and all that they assign leaves.
+"""Run functions, branches and loops of a template so that they keep nothing of a replica, and lose no assignment.
 
-Its variables are tensors to a replica, and what is assigned is another tensor. So
+For a replica, variables are tensors, and an assigned value is another tensor. So
 
-- a `tf.function` runs as what it was written, as a part of the replica: a trace would be kept, and used again;
-- what a branch or loop assigns is one more of its results. Which variables that are shows when it has been traced:
-  the replica is then traced again, and carries them;
+- a `tf.function` runs as its Python code, as a part of the replica: a trace would be kept, and used again;
+- values that a branch or loop assigns are additional results of it. The trace shows which variables these are: the
+  replica is then traced again, and carries them;
 - a part that is computed again in the backward pass takes the weights that it reads as inputs.
 """
 
@@ -27,28 +27,28 @@ Context = Callable[[ReplicaScope], contextlib.AbstractContextManager[None]]
 
 
 def as_one_graph(scope: ReplicaScope, context: Context | None = None) -> contextlib.AbstractContextManager[None]:
-    """While it lasts, functions, branches and loops of the code that runs are parts of one replica.
+    """Make functions, branches and loops parts of one replica, inside a `with` block.
 
     Args:
         scope: the variables of the replica.
-        context: in which a part of it is computed again, given the variables. None: nothing is.
+        context: the context in which a part of it is computed again, given the variables. None if no part is.
     """
     return handled(_InnerGraphs(scope, context), in_replica)
 
 
 class _InnerGraphs:
-    """Replacements of TensorFlow's functions, which come first among the arguments."""
+    """Replacements of TensorFlow's functions. Their first argument is TensorFlow's own."""
 
     def __init__(self, scope: ReplicaScope, context: Context | None) -> None:
         self._scope = scope
         self._context = context
 
     def function(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call of what `tf.function` made."""
+        """Call a `tf.function`."""
         if not is_compiled(function):
             args, kwargs = _as_tensors(function, args, kwargs)
             return as_written(function)(*args, **kwargs)
-        with self._scope.inner_graph():  # some ops are XLA's alone
+        with self._scope.inner_graph():  # some ops exist only in XLA
             result = original(fresh(function), *args, **kwargs)
         if self._scope.found:
             raise refuse(
@@ -59,7 +59,7 @@ class _InnerGraphs:
         return result
 
     def branches(self, original: Callable[..., Any], index: Any, *branches: Any, **options: Any) -> Any:
-        """A choice between branches: of a truth value, two functions and perhaps a name; or of a number and a list."""
+        """Choose between branches: by a truth value between two functions, or by a number in a list of functions."""
         if callable(branches[0]):
             carrying = [self._carrying(branch) if callable(branch) else branch for branch in branches]
         else:
@@ -87,7 +87,7 @@ class _InnerGraphs:
         return_same_structure: bool = True,
         **options: Any,
     ) -> Any:
-        """A loop. Values are carried behind its own variables."""
+        """Run a loop. Carried values come after its own variables."""
         before = self._scope.carried_values
         if shape_invariants is not None:
             shape_invariants = [shape_invariants, [value.shape for value in before]]
@@ -112,14 +112,14 @@ class _InnerGraphs:
         return result if return_same_structure or len(flat) != 1 else flat[0]
 
     def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
-        """A call of what `tf.recompute_grad` made. Op by op, and in a branch or loop, it is computed once."""
+        """Call a function of `tf.recompute_grad`. Op by op, and in a branch or loop, it is computed once."""
         if self._context is None or tf.executing_eagerly() or self._scope.is_inner():
             return function(*args, **kwargs)
         return _Recomputed(self._scope, self._context, function, args, kwargs).results()
 
 
 def _as_tensors(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Arguments as a `tf.function` hands them on: arrays as tensors, all of them where it has a signature."""
+    """Return arguments as a `tf.function` passes them on: arrays as tensors, all of them if it has a signature."""
     if function.input_signature is None:
         return tf.nest.map_structure(lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
     given = inspect.signature(function.python_function).bind(*args, **kwargs).args
@@ -131,9 +131,9 @@ def _of_type(x: Any, spec: tf.TypeSpec) -> Any:
 
 
 class _Recomputed:
-    """A part of a replica that keeps nothing for its gradient, and is computed once more for it.
+    """A part of a replica that stores nothing for its gradient, and is computed once more for it.
 
-    What it assigns and adds is that of the first time; the second time it sees what it saw then.
+    Assignments and added losses of the first run count. The second run sees the same values as the first.
     """
 
     def __init__(
@@ -147,13 +147,13 @@ class _Recomputed:
         self._seen = {number: before[number] for number in read if number in before}
 
     def results(self) -> Any:
-        """Return the results of the body, with a gradient of its own."""
+        """Return the results of the body, with a custom gradient."""
         given = [*_tensors(self._arguments), *self._seen.values()]
         return _with_tensors(self._results, custom_gradient(self._with_gradient)(*given))
 
     def _with_gradient(self, *given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            with tf.control_dependencies(upstream):  # not before the backward pass comes here
+            with tf.control_dependencies(upstream):  # not before the backward pass arrives here
                 inputs = [tf.identity(x) for x in given]
             sources = [*floating(inputs), *variables]
             with tf.GradientTape() as tape:
@@ -162,7 +162,7 @@ class _Recomputed:
             results = [i for i, x in enumerate(again) if floating([x])]
             targets, of_targets = [again[i] for i in results], [upstream[i] for i in results]
             found = tape.gradient(targets, sources, of_targets, tf.UnconnectedGradients.ZERO)
-            with tf.control_dependencies(found):  # the next part is computed again when this one is let go
+            with tf.control_dependencies(found):  # the next part is computed again when this one is released
                 left = iter([tf.identity(x) if tf.is_tensor(x) else x for x in found])
             of_inputs = [next(left) if floating([x]) else None for x in inputs]
             return (of_inputs, list(left)) if variables else of_inputs
@@ -182,12 +182,12 @@ def _as_value(x: Any) -> Any:
 
 
 def _tensors(structure: Any) -> list[tf.Tensor]:
-    """The tensors of a structure, composite ones by their components."""
+    """Return the tensors of a structure, with the components of composite ones."""
     return [x for x in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(x)]
 
 
 def _with_tensors(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
-    """The inverse: a structure with these tensors in their places."""
+    """Return a structure with these tensors in their places: the inverse."""
     given = iter(tensors)
     flat = [next(given) if tf.is_tensor(x) else x for x in tf.nest.flatten(structure, expand_composites=True)]
     return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)

@@ -1,7 +1,7 @@
-"""Tensors that a call leaves in attributes of layers, for code that runs after it: a step of the template's own.
+"""Tensors that a call stores in attributes of layers, for code that runs after it, such as a custom step.
 
-A replica leaves those of its slice. With rows they are merged, as outputs are, and put there again. For others the
-layer is called once more with its inputs merged, as one that adds a loss is.
+A replica stores the tensors of its slice. Tensors with rows are merged, like outputs, and stored again. For others the
+layer is called once more with merged inputs, like a layer that adds a loss.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,18 +11,18 @@ import keras
 import tensorflow as tf
 
 ABSENT = object()
-DEPTH = 3  # of lists and dicts in each other
+DEPTH = 3  # nesting of lists and dicts
 
 
 class Kept(NamedTuple):
-    """An attribute of a layer that a call has set to tensors, or to a list or dict with some.
+    """An attribute of a layer that a call has set to tensors, or to a list or dict with tensors.
 
     Attributes:
-        layer: whose attribute it is.
-        name: of the attribute.
-        value: what it was set to.
-        before: what it was.
-        tensors: those that the call has made.
+        layer: the layer with the attribute.
+        name: the attribute's name.
+        value: its value after the call.
+        before: its value before the call.
+        tensors: the tensors that the call has made.
     """
 
     layer: keras.Layer
@@ -33,42 +33,42 @@ class Kept(NamedTuple):
 
     @property
     def place(self) -> tuple[int, str]:
-        """Where it is, to be compared."""
+        """The place of the attribute, to compare."""
         return id(self.layer), self.name
 
     def after(self, other: "Kept") -> "Kept":
-        """The same attribute, seen from before another call that set it earlier."""
+        """Return the same attribute, seen from before another call that set it earlier."""
         left = set(map(id, _leaves(self.value)))
         tensors = {id(x): x for x in [*other.tensors, *self.tensors] if id(x) in left}
         return self._replace(before=other.before, tensors=list(tensors.values()))
 
     def now(self) -> "Kept":
-        """The same attribute, with the tensors that are in it now and were made where this code runs."""
+        """Return the same attribute, with its current tensors that were made in the current graph."""
         value = vars(self.layer).get(self.name)
         return self._replace(value=value, tensors=[x for x in _leaves(value) if _is_made(x)])
 
     def put_back(self) -> None:
-        """Gives the layer what it had before."""
+        """Give the layer the value before the call."""
         if self.before is ABSENT:
             vars(self.layer).pop(self.name, None)
         else:
             vars(self.layer)[self.name] = self.before
 
     def give(self, tensors: Sequence[tf.Tensor]) -> None:
-        """Gives the layer other tensors in the places of those that the call has made."""
+        """Give the layer other tensors in the places of those that the call has made."""
         given = {id(old): new for old, new in zip(self.tensors, tensors, strict=True)}
         vars(self.layer)[self.name] = _with(given, self.value)
 
 
 class Attributes:
-    """The attributes of a layer, before it is called."""
+    """The attributes of a layer before a call."""
 
     def __init__(self, layer: keras.Layer) -> None:
         self._layer = layer
         self._before = {name: _copied(value) for name, value in vars(layer).items()}
 
     def kept(self) -> list[Kept]:
-        """Those that have been set to tensors since."""
+        """Return the attributes that have been set to tensors since."""
         found = []
         for name, value in vars(self._layer).items():
             before = self._before.get(name, ABSENT)
@@ -80,7 +80,7 @@ class Attributes:
 
 
 def _is_made(x: Any) -> bool:
-    """Return whether it is a tensor of the graph that is being traced, or, outside of one, a tensor with a value."""
+    """Return whether a value is a tensor of the current graph, or outside of graphs, a tensor with a value."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     parts = tf.nest.flatten(x, expand_composites=True) if tf.is_tensor(x) and not isinstance(x, tf.Variable) else []
     return bool(parts) and all(getattr(part, "graph", None) is graph for part in parts)
@@ -100,7 +100,7 @@ def _copied(value: Any) -> Any:
 
 
 def _with(given: Mapping[int, tf.Tensor], value: Any, depth: int = DEPTH) -> Any:
-    """The same with other tensors in it, which are given by the ids of those in their places."""
+    """Return the same structure with other tensors, given by the ids of the old ones."""
     again: Callable[[Any], Any] = lambda each: _with(given, each, depth - 1)  # noqa: E731
     if depth and isinstance(value, dict):
         return {name: again(each) for name, each in value.items()}

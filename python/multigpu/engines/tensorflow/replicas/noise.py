@@ -1,8 +1,8 @@
-"""Noise of a slice: of what one device draws for the global batch, the part that belongs to the rows of the slice.
+"""Draw the noise of a slice: the part for the slice's rows of what one device draws for the global batch.
 
-TensorFlow draws by a counter: number i of a tensor is made from block i ÷ 4 after its start, i ÷ 2 if it has 64 bits.
-So the part of a slice begins some blocks later. It has rows if the axis of its shape would be longer in a larger batch;
-noise that has none is the same in all replicas, which draw from the same seeds.
+TensorFlow draws with a counter: number i of a tensor comes from block i ÷ 4 after its start, or i ÷ 2 for 64 bits. So
+the part of a slice begins some blocks later. Noise has rows if an axis of its shape would be longer in a larger batch.
+Noise without rows is the same in all replicas, which draw from the same seeds.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ from multigpu.engines.tensorflow.replicas.position import Position
 
 PARAMETERS = ("alpha", "counts", "probs", "lam", "means", "stddevs", "minvals", "maxvals")  # which may have rows, too
 BLOCK = 16  # bytes
-TRIES = 64  # blocks that a truncated normal has for each number, unless XLA compiles it
-THREEFRY = 2  # another algorithm, which nobody gets without asking for it
+TRIES = 64  # blocks of a truncated normal for each number, unless XLA compiles it
+THREEFRY = 2  # another algorithm, which is used only on request
 
 _noise: contextvars.ContextVar["SliceNoise | None"] = contextvars.ContextVar("noise", default=None)
-_one_at_a_time = threading.RLock()  # two traces must not mistake each other's stand-in for the original
+_one_at_a_time = threading.RLock()  # two traces must not mistake each other's replacement for the original
 
 
 class Rows(NamedTuple):
-    """Where noise has rows: the axis, and how many numbers of it belong to each row of the slice."""
+    """Where noise has rows: the axis, and the number of its elements for each row of the slice."""
 
     axis: int
     each: int | tf.Tensor
 
 
 class Draw(NamedTuple):
-    """A draw in a run op by op: its function, how many axes it has, and which of them is that of rows, if any."""
+    """A draw in a run op by op: its function, its number of axes, and the axis with rows, if any."""
 
     name: str
     rank: int
@@ -51,16 +51,16 @@ class SliceNoise:
 
     Attributes:
         drawn: functions and shapes of the draws so far, if it runs op by op.
-        is_sure: whether it was known of all of them where they have rows.
+        is_sure: whether the axis with rows was known for all of them.
     """
 
     def __init__(self, slices: Sequence[tf.Tensor], position: Position, known: Sequence[Draw] = ()) -> None:
-        """Takes what tells rows from other axes.
+        """Store how to distinguish rows from other axes.
 
         Args:
-            slices: the tensors with rows that the template takes.
-            position: where they are in the global batch.
-            known: the draws to come if it runs op by op, where all sizes are numbers.
+            slices: the template's input tensors with rows.
+            position: their position in the global batch.
+            known: the coming draws if it runs op by op, when all sizes are numbers.
         """
         self.drawn: list[tuple[str, tuple[int, ...]]] = []
         self.is_sure = True
@@ -72,7 +72,7 @@ class SliceNoise:
 
     @contextlib.contextmanager
     def of_slice(self) -> Iterator[None]:
-        """While it lasts, this thread draws the noise of the slice."""
+        """Make this thread draw the noise of the slice, inside a `with` block."""
         with _one_at_a_time, draws_replaced(self._stand_in, self._is_meant):
             token = _noise.set(self)
             try:
@@ -87,7 +87,7 @@ class SliceNoise:
         return _noise.get() is self
 
     def _draw(self, name: str, draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
-        if not self._is_meant():  # but another thread
+        if not self._is_meant():  # but not in another thread
             return draw(*args, **kwargs)
         given = inspect.signature(draw).bind(*args, **kwargs).arguments
         of_rows = "logits" if name == "stateless_multinomial" else "shape"
@@ -104,7 +104,7 @@ class SliceNoise:
         return self._of_whole_batch(draw, given, of_rows, shape, rows)
 
     def _rows_of(self, shape: tf.Tensor, shapes: OpenShapes) -> Rows | None:
-        """Where noise of this shape has rows, if it has any."""
+        """Return where noise of this shape has rows, if it has any."""
         if tf.get_static_value(shape) is not None:
             return None
         sizes = shapes.of(shape)
@@ -113,13 +113,13 @@ class SliceNoise:
                 if size and size % ROWS == 0:
                     fixed = size == ROWS or not shapes.lengths_open
                     return Rows(axis, size // ROWS if fixed else shape[axis] // self._rows)
-        unknown = sizes.rank is None or sizes[0] is None  # in a loop, or of a function: Keras has rows first
+        unknown = sizes.rank is None or sizes[0] is None  # in a loop, or from a function: Keras has rows first
         return Rows(0, shape[0] // self._rows) if unknown else None
 
     def _rows_by_number(self, name: str, shape: tf.Tensor) -> Rows | None:
-        """The same, op by op: as it is known of the draw with this number, or else the first axis if it is as long."""
+        """Return the same, op by op: from the known draw with this number, or the first axis if it is as long."""
         sizes, rows = tf.get_static_value(shape), int(self._rows)
-        if sizes is None or rows == int(self._total):  # in a graph of its own, or of all rows
+        if sizes is None or rows == int(self._total):  # in a separate graph, or for all rows
             self.drawn.append((name, () if sizes is None else tuple(map(int, sizes))))
             return None
         known = self._known[len(self.drawn)] if len(self.drawn) < len(self._known) else None
@@ -137,14 +137,14 @@ class SliceNoise:
         each: int | tf.Tensor,
         tries: int | None,
     ) -> tf.Tensor:
-        """Numbers from the place on where the first row of the slice has its own.
+        """Return the numbers that begin where the first row of the slice has its own.
 
         Args:
-            draw: draws what is given, where nothing else is said.
-            given: the arguments.
-            shape: of the noise.
-            each: how many entries of its first axis belong to a row.
-            tries: blocks for each number, where it is not part of one.
+            draw: a function that draws with the given arguments, or with others in their places.
+            given: the given arguments.
+            shape: the shape of the noise.
+            each: the number of elements of its first axis for each row.
+            tries: the number of blocks for each number, if it needs whole blocks.
         """
         dtype = tf.as_dtype(given["dtype"]) if "dtype" in given else given["minval"].dtype
         per_block = BLOCK // max(dtype.size, 4)
@@ -174,13 +174,13 @@ class SliceNoise:
             if name in given and name != "shape":
                 x = tf.convert_to_tensor(given[name])
                 at = axis if name == of_rows else axis + x.shape.rank - shape.shape[0]
-                if at >= 0 and x.shape[at] in (None, tf.get_static_value(size)):  # and not one for all rows
+                if at >= 0 and x.shape[at] in (None, tf.get_static_value(size)):  # and not one number for all rows
                     whole[name] = tf.gather(x, of_slice, axis=at)
         return tf.gather(draw(**whole), first + tf.range(size), axis=axis)
 
 
 def draws_by(two: SliceNoise, three: SliceNoise) -> list[Draw]:
-    """The draws of a run op by op, told from runs with 2 and with 3 rows."""
+    """Return the draws of a run op by op, found from runs with 2 and with 3 rows."""
     draws = []
     for (name, sizes), (other, more) in zip(two.drawn, three.drawn, strict=False):
         if (name, len(sizes)) != (other, len(more)):
@@ -192,5 +192,5 @@ def draws_by(two: SliceNoise, three: SliceNoise) -> list[Draw]:
 
 
 def _counter(blocks: tf.Tensor) -> tf.Tensor:
-    """A counter after so many blocks, in the form in which TensorFlow has it. From a seed, it begins at 0."""
+    """Return a counter after so many blocks, in TensorFlow's form. From a seed, it begins at 0."""
     return tf.stack([blocks, tf.zeros([], tf.uint64)])

@@ -1,29 +1,29 @@
-"""Shapes of a trace for many rows: TensorFlow infers them once more, from stand-ins of the slices."""
+"""Infer the shapes of a trace for many rows: TensorFlow infers them again, from placeholders of the slices."""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-ROWS = 997  # of a stand-in: a prime, so that a size which is a multiple of it is one of rows
-LENGTH = 2520  # of its other open axes: with many divisors, so that a template can cut or fold them
+ROWS = 997  # rows of a placeholder: a prime, so that multiples of it are sizes of rows
+LENGTH = 2520  # length of its other open axes: with many divisors, so that a template can cut or fold them
 
 
 class OpenShapes:
-    """Shapes of the trace of a template for `ROWS` rows.
+    """The shapes of a template's trace for `ROWS` rows.
 
-    Ops on which a shape depends are taken over into a graph of their own, each once, and run nowhere. What a function
-    gives that an op calls, such as a loop, is as open there as it is in the trace.
+    It copies the ops on which a shape depends into a separate graph, each once, and never runs them. Results of
+    functions that an op calls, such as loops, stay as open there as in the trace.
 
     Attributes:
-        lengths_open: whether the slices have open axes besides that of rows.
+        lengths_open: whether the slices have open axes besides the axis of rows.
     """
 
     def __init__(self, slices: Sequence[tf.Tensor]) -> None:
-        """Takes the tensors with rows that the template takes, dense or composite."""
+        """Store the template's input tensors with rows, dense or composite."""
         self.lengths_open = any(None in x.shape[1:].as_list() for x in slices if x.shape.rank)
         self._graph = tf.Graph()
-        self._stand_ins: dict[int, tf.Tensor] = {}  # by the id of a tensor of the trace
-        self._alive: list[tf.Tensor] = []  # these tensors: ids are given again
+        self._stand_ins: dict[int, tf.Tensor] = {}  # by the id of the trace's tensor
+        self._alive: list[tf.Tensor] = []  # keeps these tensors, because Python reuses ids
         for x in slices:
             self._give_rows(x)
 
@@ -52,12 +52,12 @@ class OpenShapes:
         if id(tensor) not in self._stand_ins:
             try:
                 self._take_over(tensor)
-            except ValueError:  # a template that cannot take so long a batch: its shapes stay as they are
+            except ValueError:  # the template cannot process so long a batch: its shapes stay as they are
                 self._stand(tensor, tf.compat.v1.placeholder(tensor.dtype, tensor.shape))
         return self._stand_ins[id(tensor)]
 
     def _take_over(self, tensor: tf.Tensor) -> None:
-        """Infers a tensor of the trace from those that it depends on."""
+        """Infer a tensor of the trace from the tensors on which it depends."""
         ops, pending = {}, [tensor]
         while pending:
             x = pending.pop()
@@ -88,12 +88,12 @@ class OpenShapes:
         made = [x for op in ops for x in op.outputs]
         stand_ins = tf.graph_util.import_graph_def(definition, input_map=known, return_elements=[x.name for x in made])
         for x, stand_in in zip(made, stand_ins, strict=True):
-            stand_in.set_shape(x.shape)  # which code may have told the trace
+            stand_in.set_shape(x.shape)  # code may have set it in the trace
             self._stand(x, stand_in)
 
 
 def _captured(x: tf.Tensor) -> tf.Tensor | None:
-    """The tensor around a function that one inside of it stands for."""
+    """Return the tensor around a function that an inner tensor stands for."""
     if x.op.type != "Placeholder":
         return None
     return next((outer for outer, inner in getattr(x.graph, "captures", ()) if inner is x), None)

@@ -1,4 +1,4 @@
-"""The layout of what a replica gives: flat tensors, and what each of them is. The same for every replica."""
+"""The layout of a replica's results: flat tensors, and the meaning of each. It is the same for every replica."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from multigpu.engines.tensorflow.batches.call_arguments import flatten_composite
 from multigpu.engines.tensorflow.batches.riders import Riders
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
-CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # outputs that one device gives as they are
-WITH_ROWS = object()  # in the place of an output that is merged
+CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # types of outputs that one device returns unchanged
+WITH_ROWS = object()  # in the place of a merged output
 
 
 class Result(NamedTuple):
-    """The results of a run: outputs and their attributes, tensors of inner layers; added losses; values of state."""
+    """The results of a run: outputs and their attributes, inner layers' tensors, added losses, values of state."""
 
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
@@ -28,40 +28,40 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Constant:
-    """An output that is no tensor, on its way out of a function, which would make one of it."""
+    """An output that is not a tensor, while it leaves a function, which would convert it to one."""
 
     value: Any
 
     @classmethod
     def of(cls, output: Any) -> Any:
-        """A constant for what is one; any other output itself."""
+        """Return a Constant for a constant, or any other output itself."""
         return cls(output) if is_constant(output) else output
 
     @staticmethod
     def opened(output: Any) -> Any:
-        """The inverse."""
+        """Return the output: the inverse."""
         return output.value if isinstance(output, Constant) else output
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
-        """Return the value, which belongs to the structure of a function's results, and no tensors."""
+        """Return the value as part of the structure of a function's results, and no tensors."""
         return (self.value,), ()
 
     @classmethod
     def __tf_unflatten__(cls, of_structure: tuple, _: tuple) -> "Constant":
-        """The inverse."""
+        """Return the object from its parts: the inverse."""
         return cls(*of_structure)
 
 
 def is_constant(output: Any) -> bool:
-    """Whether an output is the same for all rows: None; in a trace, whatever is no tensor, and is known before any."""
+    """Return whether an output is the same for all rows: None, or in a trace, a value that is not a tensor."""
     return output is None or (isinstance(output, CONSTANTS) and not tf.executing_eagerly())
 
 
 class OutputLayout:
-    """How outputs, their masks and logits, and losses of the template lie in the flat list that a function can give."""
+    """The places of outputs, their masks and logits, and losses in the flat list that a function can return."""
 
     def __init__(self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, rows: tf.Tensor) -> None:
-        """Takes the measure of what the template, and layers inside of it, gave for `rows` rows."""
+        """Record what the template, and layers inside of it, returned for `rows` rows."""
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
             _check_batch_axis(path, output, rows)
@@ -73,7 +73,7 @@ class OutputLayout:
 
     @property
     def num_differentiable(self) -> int:
-        """How many of the flat tensors, from the first on, may carry a gradient: all but the updates."""
+        """How many of the flat tensors, from the first on, may have a gradient: all except the updates."""
         return len(flatten_composites(self.with_rows)) + self.num_losses
 
     @property
@@ -88,26 +88,26 @@ class OutputLayout:
         return [number for number, used in enumerate([*flat, *[True] * self.num_losses]) if used]
 
     def open(self, flat: Sequence[tf.Tensor]) -> Result:
-        """The flat tensors of one run, by what they are."""
+        """Return the flat tensors of one run, by their meaning."""
         rows, losses = len(flatten_composites(self.with_rows)), self.num_differentiable
         with_rows = restore_composites(self.with_rows, list(flat[:rows]))
         return Result(with_rows, list(flat[rows:losses]), list(flat[losses:]))
 
     def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
-        """Merged tensors and losses, watched under the numbers that their slices have in the flat list."""
+        """Return merged tensors and losses, watched under the numbers of their slices in the flat list."""
         number, watched = 0, []
         for x in merged:
             components = len(flatten_composites([x]))
             if components == 1:
                 x = structure.watch(x, number)
-            else:  # ragged or sparse: taken for used
+            else:  # ragged or sparse: assumed to be used
                 structure.take_for_used(range(number, number + components))
             number += components
             watched.append(x)
         return watched
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
-        """Merged tensors in the structure of the template's outputs, with its constants; logits and masks attached."""
+        """Return merged tensors in the structure of the outputs, with constants, logits and masks."""
         end = len(with_rows) - self._num_inner
         num_outputs = end - len(self._riders)
         in_order = iter(self._riders.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
@@ -115,12 +115,12 @@ class OutputLayout:
         return keras.tree.pack_sequence_as(self._structure, flat)
 
     def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Merged tensors of layers inside of the template."""
+        """Return merged tensors of layers inside of the template."""
         return with_rows[len(with_rows) - self._num_inner :]
 
 
 def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
-    """Refuses what cannot be merged. A trace leaves the number of rows open; run eagerly, rows can only be compared."""
+    """Raise an error for outputs that cannot be merged. Op by op, only numbers of rows can be compared."""
     if is_constant(output):
         return
     if tf.is_tensor(output) and output.shape.rank != 0:
@@ -139,7 +139,7 @@ def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
 
 
 def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
-    """The message for an output that cannot be merged."""
+    """Return the message for an output that cannot be merged."""
     return (
         "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
         f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
@@ -148,7 +148,7 @@ def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
 
 
 def output_names(model: keras.Model) -> list[str]:
-    """Names of the outputs of a model that was built from symbolic tensors, in order: of the layers that make them."""
-    if isinstance(model, keras.Sequential):  # which has no such list, but one output
+    """Return the output names of a model that was built from symbolic tensors, in order: its last layers."""
+    if isinstance(model, keras.Sequential):  # has no such list, but one output
         return [model.layers[-1].name]
     return model.output_names

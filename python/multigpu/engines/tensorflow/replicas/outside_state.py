@@ -1,7 +1,7 @@
 """State outside of Keras that a template uses: variables of TensorFlow, queues, tables.
 
-A trace reads it where it is. What it reads may be trained: by a loop of one's own, since Keras does not know of it.
-What it changes would be changed by each replica.
+A trace reads it in its place. A custom loop may train such variables, though Keras does not know them. If the trace
+changed them, each replica would do so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,24 +16,24 @@ from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 
 READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 OF_TABLES = ("LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2")
-HANDLES = ("handle", "resource_handle", "queue_ref")  # of variables, tables, queues
+HANDLES = ("handle", "resource_handle", "queue_ref")  # handles of variables, tables, queues
 
 
 def trained_outside(variables: Iterable[tf.Variable], tables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    """Of the variables that a replica has read by itself, those that a gradient may be asked for, but for tables."""
+    """Return the variables that a replica reads itself and that may need a gradient, except tables."""
     known = set(map(id, tables))
     return [variable for variable in variables if variable.trainable and id(variable) not in known]
 
 
 def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Sequence[keras.Layer]) -> None:
-    """Refuses a trace that changes what is no variable of Keras.
+    """Raise an error for a trace that changes state outside of Keras.
 
     Args:
         function: the trace of a replica.
-        layers: among which the one is looked for that holds it.
+        layers: the layers, one of which may have that state.
 
     Raises:
-        WholeBatchError: says which layer, what it changes and by which op.
+        WholeBatchError: names the layer, the state and the op that changes it.
     """
     graph: Any = function.graph
     for (held, _), op in zip(graph.captures, _changed_by(graph, [inside for _, inside in graph.captures]), strict=True):
@@ -48,7 +48,7 @@ def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Seq
 
 
 def _changed_by(graph: Any, handles: Sequence[tf.Tensor]) -> list[str | None]:
-    """For each handle that a graph takes, the type of an op that changes what it stands for, if there is one."""
+    """Return for each handle that a graph receives the type of an op that changes its state, if any."""
     return [next(_changing(handle), None) if handle.dtype == tf.resource else None for handle in handles]
 
 
@@ -69,7 +69,7 @@ def _name(handle: tf.Tensor, function: tf.types.experimental.ConcreteFunction, l
     """Return a name for a handle: the attribute of a layer that has it, or the variable's name."""
     for layer in layers:
         for name, value in vars(layer).items():
-            if name.startswith("_self_"):  # what TensorFlow keeps of its attributes
+            if name.startswith("_self_"):  # TensorFlow's list of its attributes
                 continue
             held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
             if any(_has(x, handle) for x in held):

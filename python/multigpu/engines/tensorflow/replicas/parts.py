@@ -1,4 +1,4 @@
-"""The parts of a template: which ops of a replica's trace belong to which, by the scopes in which they were made."""
+"""Assign the ops of a replica's trace to the parts of a template, by the scopes in which they were made."""
 
 import contextlib
 import contextvars
@@ -17,17 +17,17 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope of 
 
 
 class Parts:
-    """The parts of a template as one run of it shows them.
+    """The parts of a template in one run.
 
     Attributes:
-        devices: that the template names, one for each part.
-        sums: of each tensor that stands for what all slices have, in one, what this slice has, both in the trace; and
-            how it is merged, None for a sum of gradients.
-        on_tape: whether a tape will follow them from stage to stage, and no gradient is taken in the trace.
+        devices: the devices that the template names, one for each part.
+        sums: for each placeholder of a value merged over slices, the value of this slice, both in the trace, and how
+            the values are merged, None for a sum of gradients.
+        on_tape: whether a tape follows them from stage to stage, so that the trace computes no gradient.
     """
 
     def __init__(self, devices: Sequence[str], group: Sequence[str], on_tape: bool = False) -> None:
-        """Takes the devices that the template names, one for each part, and those where it runs if op by op."""
+        """Store the devices that the template names, one for each part, and those of a run op by op."""
         self.on_tape = on_tape
         self.devices, self._group = tuple(devices), tuple(group)
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -36,7 +36,7 @@ class Parts:
 
     @contextlib.contextmanager
     def scope(self, device: str) -> Iterator[None]:
-        """Ops made in it belong to the part on this device. A device that is no part, such as the host, is kept."""
+        """Return a scope whose ops belong to the part on this device. Other devices, such as the host, are kept."""
         if device not in self.devices or tf.executing_eagerly():
             with tf.device(dict(zip(self.devices, self._group, strict=True)).get(device, device)):
                 yield
@@ -52,18 +52,18 @@ class Parts:
         self._scopes.append((range(first, self._graph.version), self.devices.index(device)))
 
     def of_ops(self, ops: Sequence[tf.Operation]) -> list[int | None]:
-        """The part of each op of the trace, given in the order in which they were made; None outside of any scope."""
+        """Return the part of each op of the trace, in the order in which they were made. None outside of scopes."""
         parts: list[int | None] = [None if self.devices else 0] * len(ops)
-        for made, part in reversed(self._scopes):  # scopes end from the inside out: the innermost counts
+        for made, part in reversed(self._scopes):  # inner scopes end first: the innermost counts
             parts[made.start : made.stop] = [part] * len(parts[made.start : made.stop])
         return parts
 
     def over_slices(self, x: tf.Tensor, merge: Merge | None = None) -> tf.Tensor:
-        """Stands for what all slices have, in one.
+        """Return a placeholder for the merged value of all slices.
 
         Args:
-            x: what this slice has.
-            merge: how that of several is merged; where nothing is given, `x` is a gradient, and is summed.
+            x: the value of this slice.
+            merge: how the values of slices are merged. By default, `x` is a gradient, and is summed.
         """
         total = tf.identity(x)
         self.sums.append((total, x, merge))
@@ -71,13 +71,13 @@ class Parts:
 
 
 def in_parts() -> bool:
-    """Return whether this code is being run by a replica that has parts."""
+    """Return whether a replica with parts runs this code."""
     return _scope.get() is not None
 
 
 @contextlib.contextmanager
 def scopes_noted(scope: Scope) -> Iterator[None]:
-    """While it lasts, `scope` is what a scope of `on_device()` is, given the device."""
+    """Make `scope` receive the device of each scope of `on_device()`, inside a `with` block."""
     token = _scope.set(scope)
     try:
         yield
@@ -86,17 +86,17 @@ def scopes_noted(scope: Scope) -> Iterator[None]:
 
 
 def part_scope(device: str) -> contextlib.AbstractContextManager[None] | None:
-    """The scope of the part on a device, in a replica that has parts; else None."""
+    """Return the scope of the part on a device in a replica with parts, otherwise None."""
     scope = _scope.get()
     return None if scope is None else scope(device)
 
 
 def parts_of_ops(ops: Sequence[tf.Operation], forward: Sequence[int | None]) -> dict[str, int | None]:
-    """The part of each op, by name: one that follows the forward pass has that of the op which it differentiates.
+    """Return the part of each op, by name. A later op belongs to the part of the op that it differentiates.
 
     Args:
-        ops: of the trace, in the order in which they were made.
-        forward: the parts of the first ones, those of the forward pass.
+        ops: the ops of the trace, in the order in which they were made.
+        forward: the parts of the first ops, which are the forward pass.
     """
     parts = {op.name: part for op, part in zip(ops, forward, strict=False)}
     for op in ops[len(forward) :]:

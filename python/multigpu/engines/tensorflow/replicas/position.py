@@ -1,4 +1,4 @@
-"""The position of a slice in the global batch, as an input of a replica."""
+"""The position of a slice in the global batch, as inputs of a replica."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +10,10 @@ class Position(NamedTuple):
     """The last inputs of a replica, each (), int32, on the host.
 
     Attributes:
-        kept: rows of the slice that count, 0 for a replica that stands by.
-        replica: number of the replica among those of all workers.
-        first: number of the slice's first row in the global batch, that of all workers.
-        total: rows of the global batch.
+        kept: the rows of the slice that count, 0 for an idle replica.
+        replica: the number of the replica among those of all workers.
+        first: the number of the slice's first row in the global batch of all workers.
+        total: the rows of the global batch.
     """
 
     kept: tf.Tensor
@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
     @classmethod
     def at_end_of(cls, inputs: Sequence[tf.Tensor]) -> "Position":
-        """That of a replica with these inputs."""
+        """Return the position at the end of a replica's inputs."""
         return cls(*inputs[-NUM_SCALARS:])
 
 

@@ -1,6 +1,6 @@
-"""Which weights lead to which results of a replica, as its trace says.
+"""Find from a replica's trace which weights lead to which results.
 
-A function has gradients, if zero, for all weights that lead to any of its results.
+A function has gradients, which may be zero, for all weights that lead to any of its results.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ def _gradients(targets: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> li
 
 @dataclass(frozen=True)
 class Reach:
-    """The ways from weights to results in one trace.
+    """The paths from weights to results in one trace.
 
     Attributes:
         function: the trace.
-        results: what it gives, in its graph.
-        num_weights: how many weights it takes, before all else.
-        tables: variables that it reads by itself.
+        results: its results, in its graph.
+        num_weights: the number of weights, which are its first inputs.
+        tables: the variables that it reads itself.
     """
 
     function: tf.types.experimental.ConcreteFunction
@@ -35,19 +35,20 @@ class Reach:
     tables: Sequence[tf.Variable]
 
     def weights_of(self, used: Iterable[int]) -> set[int]:
-        """Numbers of the weights that lead to any of these results."""
+        """Return the numbers of the weights that lead to any of these results."""
         return {number for number in self._inputs_of(used) if number < self.num_weights}
 
     def weights_of_gradients(self, used: Iterable[int], inputs: Iterable[int]) -> set[int]:
-        """Numbers of the weights that lead to gradients of these inputs, taken of these results.
+        """Return the numbers of the weights that lead to gradients of these results by these inputs.
 
-        Where the trace calls functions, which TensorFlow changes to take their gradient, they are those of the results.
+        If the trace calls functions, which TensorFlow rewrites to compute their gradients, it returns the weights that
+        lead to the results.
         """
         graph: Any = self.function.graph
         if any(True for op in graph.get_operations() for _ in bodies_of(op)):
             return self.weights_of(used)
         targets, sources = [self.results[i] for i in used], [graph.inputs[i] for i in inputs]
-        with graph.as_default():  # which the gradients are not made in
+        with graph.as_default():  # the gradients are not in it
             of_results = tf.function(lambda: _gradients(targets, sources), autograph=False).get_concrete_function()
         captured = of_results.graph.captures
         read = inputs_reached(of_results.graph.outputs, [inside for _, inside in captured])
@@ -55,7 +56,7 @@ class Reach:
         return {number for number in reached if number < self.num_weights}
 
     def tables_of(self, used: Iterable[int]) -> set[int]:
-        """Ids of the handles of the tables that do. A trace has them after its inputs."""
+        """Return the ids of the handles of tables that lead to these results. They follow a trace's inputs."""
         function: Any = self.function
         captured = function.captured_inputs
         first, reached = len(function.inputs) - len(captured), self._inputs_of(used)

@@ -1,4 +1,4 @@
-"""A replica: the template as a function of everything it reads, giving back everything it would have changed."""
+"""A replica: the template as a function of everything it reads, which returns everything it would have changed."""
 
 import contextlib
 import functools
@@ -51,17 +51,17 @@ Function = Callable[..., list[tf.Tensor]]
 class Replica:
     """The template, called on one slice with the values that were sent for its variables.
 
-    The same object serves every device: it is traced once and the trace is run on each.
+    All devices share this object: it is traced once, and each device runs the trace.
 
     Attributes:
-        noted: which ops belong to which part of the template.
-        layout: what the results are.
-        global_batch: what is left to be computed from them.
+        noted: the parts of the template to which ops belong.
+        layout: the layout of the results.
+        global_batch: the calls to compute from the merged results.
         kept: the attributes of layers that are set to tensors.
-        updates: the variables that the template assigns, and how they travel.
-        types: the types in which each weight can travel, by its id.
-        rows_of_tables: how the rows of each table's gradient add up, by its id.
-        draws: what is known of its draws if it runs op by op.
+        updates: the variables that the template assigns, and how they are sent.
+        types: the types in which each weight can be sent, by its id.
+        rows_of_tables: how the rows of each table's gradient are added, by its id.
+        draws: the known random draws, if it runs op by op.
     """
 
     noted: Parts
@@ -72,14 +72,14 @@ class Replica:
     types: dict[int, Types]
 
     def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker, plan: Plan) -> None:
-        """Takes what it runs.
+        """Prepare the replica.
 
         Args:
-            parts: the template.
+            parts: the parts of the template.
             batch: the arguments of the call.
-            alone: whether its slice is the global batch.
-            workers: over whose replicas its layers take their statistics.
-            plan: of which it is a replica.
+            alone: whether its slice is the whole global batch.
+            workers: the workers whose replicas share statistics of layers.
+            plan: the plan of the replicas.
         """
         self._plan = plan
         self._parts = parts
@@ -88,36 +88,36 @@ class Replica:
         self._workers = workers
         self._variables = [*parts.weights, *parts.state]
         self._assigned: list[keras.Variable] = []
-        self.carried: list[keras.Variable] = []  # into and out of branches and loops
+        self.carried: list[keras.Variable] = []  # carried into and out of branches and loops
         self._known: LayerCalls | None = None  # of the first slice
-        self._with_rows: set[tuple[int, str]] = set()  # attributes that were set to tensors with rows
+        self._with_rows: set[tuple[int, str]] = set()  # set to tensors with rows
         self._outside: list[tf.Variable] = []  # variables that are not the template's
-        self.weights_of_gradients: dict[tuple, set[int]] = {}  # that gradients depend on, once they were asked for
+        self.weights_of_gradients: dict[tuple, set[int]] = {}  # on which gradients depend, after these were requested
         self.rows_of_tables: dict[int, Rows] = {}
         self.draws: list[Draw] = []
-        self.on_tape = False  # whether sums over slices are followed by a tape, from stage to stage
+        self.on_tape = False  # whether a tape follows sums over slices, from stage to stage
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, and to which gradients flow: tables, and what Keras does not know."""
+        """The variables that it reads itself and to which gradients flow: tables, and variables unknown to Keras."""
         return [*self._parts.tables.trained(), *self._outside]
 
     def note_read(self, variables: Iterable[tf.Variable]) -> None:
-        """Notes variables that a run has read by itself."""
+        """Record variables that a run has read itself."""
         self._outside = trained_outside(variables, self._parts.tables.trained())
 
     def rows_of(self, table: tf.Variable) -> Rows:
-        """How the rows of a table's gradient add up."""
+        """Return how the rows of a table's gradient are added."""
         return self.rows_of_tables.get(id(table), Rows.APART)
 
     @property
     def num_weights(self) -> int:
-        """How many of the tensors that it takes are weights."""
+        """The number of input tensors that are weights."""
         return len(self._parts.weights)
 
     @property
     def num_variables(self) -> int:
-        """How many of the tensors that it takes are values of variables."""
+        """The number of input tensors that are values of variables."""
         return len(self._variables)
 
     @property
@@ -131,10 +131,10 @@ class Replica:
         ]
 
     def trace(self, run: Function | None = None) -> tf.types.experimental.ConcreteFunction:
-        """This replica as one concrete function, whose ops have no device yet: they run where it is called.
+        """Return this replica as one concrete function, whose ops have no device: they run where it is called.
 
         Args:
-            run: what is traced, itself where nothing is given.
+            run: the function to trace, by default itself.
         """
         with tf.device(None):
             function = complete_trace(run or self, self.specs, self.carried)
@@ -142,7 +142,7 @@ class Replica:
         return function
 
     def note_captured(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Notes what a trace reads by itself, and how the rows of weights and of tables add up."""
+        """Record what a trace reads itself, and how the rows of weights and tables are added."""
         self.note_read(function.variables)
         if not self._alone:
             refuse_changes(function, [self._parts.template, *self._parts.layers])
@@ -160,24 +160,24 @@ class Replica:
 
     @property
     def kept_with_rows(self) -> list[Kept]:
-        """The attributes of which slices can be merged. Their tensors are the last of the inner ones."""
+        """The attributes whose slices can be merged. Their tensors are the last of the inner layers' tensors."""
         return [each for each in self.kept if each.place in self._with_rows]
 
     def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
-        """Gives layers the merged tensors of attributes in which a replica has left those of its slice."""
+        """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""
         given = iter(merged)
         for each in self.kept_with_rows:
             each.give(list(itertools.islice(given, len(each.tensors))))
 
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Runs the template on a slice.
+        """Run the template on a slice.
 
         Args:
             inputs: values of the variables, dense components of the slice, then the scalars of its `Position`.
 
         Returns:
-            Dense components of outputs, masks and tensors of inner layers, without rows that do not count; added
-            losses; packed updates.
+            Dense components of outputs, masks and inner layers' tensors, only with rows that count; added losses;
+            packed updates.
         """
         call = seeds_on_host(self._call_template)
         if self._parts.jit_compile:
@@ -215,7 +215,7 @@ class Replica:
         return [*flatten_composites(self.layout.with_rows), *losses, *values]
 
     def _devices(self, replica: tf.Tensor) -> Sequence[str]:
-        """Where the parts are if it runs op by op; a trace says nothing of it."""
+        """Return the devices of the parts in a run op by op. A trace does not have them."""
         replicas = self._plan.replicas
         return (
             replicas[int(replica) % len(replicas)] if self._plan.groups and tf.executing_eagerly() else self._plan.parts
@@ -224,7 +224,7 @@ class Replica:
     def _noted(
         self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
     ) -> tuple[Any, ReplicaScope, LayerCalls]:
-        """Outputs of the template for a slice, what it assigned and added, and the calls of its layers."""
+        """Return the template's outputs for a slice, its assignments and added losses, and the calls of its layers."""
         noise, *made = self._run(slices, sent, position)
         if not noise.is_sure:
             self.draws[:] = draws_by(*(self._run_few(slices, sent, rows)[0] for rows in (2, 3)))
@@ -234,7 +234,7 @@ class Replica:
     def _run_few(
         self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], rows: int
     ) -> tuple[SliceNoise, Any, ReplicaScope, LayerCalls]:
-        """A run with so many of the rows, op by op."""
+        """Run with so many of the rows, op by op."""
         position = Position(*map(tf.constant, (rows, 0, 0, rows)))
         return self._run([_first_rows(x, rows) for x in slices], sent, position)
 
@@ -252,12 +252,12 @@ class Replica:
 
     @contextlib.contextmanager
     def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position) -> Iterator[None]:
-        """While it lasts, the template's code is run by a replica, with its variables."""
+        """Make a replica run the code of a `with` block, with its variables."""
         statistics, tables = self._parts.statistics, self._parts.tables
         counts = tf.minimum(position.kept, self._workers.counted) if statistics.layers else position.kept
         shared = statistics.seen_by_layers(counts, self.noted)
         in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
-        once = self._plan.groups or statistics.layers  # stages and sums over replicas know one forward pass
+        once = self._plan.groups or statistics.layers  # stages and sums over replicas are for one forward pass
         again = None if once else functools.partial(self._around, noise=noise, position=position)
         one_graph = as_one_graph(scope, again)
         with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.of_slice(), one_graph:
@@ -270,7 +270,7 @@ class Replica:
         slices: Sequence[tf.Tensor],
         sent: Sequence[tf.Tensor],
     ) -> GlobalBatchCalls:
-        """The losses and variables of which slices do not tell what they are for the global batch."""
+        """Return the losses and variables whose slices do not determine their values for the global batch."""
         of_rows = depending_on(flatten_composites(slices))
         losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
         variables = [
@@ -295,7 +295,7 @@ class Replica:
 def complete_trace(
     run: Function, specs: Sequence[tf.TypeSpec], carried: Sequence[keras.Variable]
 ) -> tf.types.experimental.ConcreteFunction:
-    """A trace whose branches and loops carry all state that they assign, of which each trace may find more."""
+    """Return a trace whose branches and loops carry all assigned state. Each trace may find more of it."""
     known = -1
     while known != len(carried):
         known = len(carried)
@@ -304,6 +304,6 @@ def complete_trace(
 
 
 def _first_rows(x: tf.Tensor, rows: int) -> tf.Tensor:
-    """So many rows of a slice, again from the first where it has fewer."""
+    """Return so many rows of a slice, repeated from the first if it has fewer."""
     size = int(count_rows([x]))
     return merge([take_rows(x, row % size, 1) for row in range(rows)])

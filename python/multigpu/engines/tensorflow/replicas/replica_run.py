@@ -1,4 +1,4 @@
-"""One replica on its device: forward, and the gradients of what arrived there."""
+"""Run one replica on its device: forward, and the gradients of its inputs."""
 
 import functools
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ class ReplicaRun:
     """One replica on its device.
 
     Attributes:
-        replica: what is run.
-        function: itself or its trace, a function of weights and other inputs.
+        replica: the replica to run.
+        function: the replica or its trace, a function of weights and other inputs.
         buckets: how the weights are packed.
         device: name of the device.
-        num_replicas: how many of them share this worker's batch.
-        structure: what the owners have to know of the gradient beside its buffers.
-        workers: over which the rows of tables are reduced.
+        num_replicas: the number of replicas that share this worker's batch.
+        structure: the facts about the gradient that owners need besides its buffers.
+        workers: the workers over which the rows of tables are reduced.
     """
 
     replica: Replica
@@ -51,14 +51,14 @@ class ReplicaRun:
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
-        """Variables that it reads by itself, and to which gradients flow."""
+        """The variables that it reads itself, and to which gradients flow."""
         return self.replica.tables
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """A run of the replica under a tape of its own."""
+        """Run the replica under its own tape."""
         weights = unpack(arrived[: len(self.buckets)], self.buckets)
         sources = [*weights, *arrived[len(self.buckets) :]]
-        op_by_op = tf.executing_eagerly()  # where only running it shows what it reads
+        op_by_op = tf.executing_eagerly()  # if only running it shows what it reads
         with tf.GradientTape(watch_accessed_variables=op_by_op) as tape:
             tape.watch([*floating(sources), *self.tables])
             with side_by_side():
@@ -68,17 +68,17 @@ class ReplicaRun:
         return Taped(tape, sources, results)
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """The same, on no other tape."""
+        """Run the replica on no other tape."""
         return self.tape(untaped(arrived))
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Numbers of the results that a gradient comes back from."""
+        """Return the numbers of the results from which a gradient comes back."""
         return used_of(results, self.replica.layout.num_differentiable, self.structure)
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
-        """Parts whose gradients come together. In a graph each bucket is one: it leaves before others are there."""
+        """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
         num_buckets, num_parts = len(self.buckets), num_arrived + len(self.tables)
-        if tf.executing_eagerly():  # where it would run the replica once more for each of them, to second order
+        if tf.executing_eagerly():  # to second order, it would run the replica again for each of them
             return [(list(range(num_parts)), self.device)]
         groups = [*([bucket] for bucket in range(num_buckets)), list(range(num_buckets, num_parts))]
         return [(group, self.device) for group in groups]
@@ -86,12 +86,12 @@ class ReplicaRun:
     def gradients(
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
     ) -> list[Gradient]:
-        """Gradients of all parts, None where nothing depends on it; rows where a table was looked up."""
+        """Return the gradients of all parts: None if nothing depends on it, rows if a table was looked up."""
         kept = Position.at_end_of(made.sources).kept
         with side_by_side():
             gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
-        reach = reach_of(self.replica, self.function)  # op by op, whatever has a gradient leads to a result in use
+        reach = reach_of(self.replica, self.function)  # op by op, all tensors with a gradient lead to a used result
         reached = range(num_weights) if reach is None else reach.weights_of(used)
         if noted:
             self.structure.connect(w for w in reached if gradients[w] is not None)
@@ -108,7 +108,7 @@ class ReplicaRun:
         ]
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
-        """Notes which weights the gradients of some parts depend on; None where they do not depend on a source."""
+        """Record the weights on which some parts' gradients depend. None if they depend on no source."""
         num_weights, num_buckets = self.replica.num_weights, len(self.buckets)
         members = [weight for part in parts if part < num_buckets for weight in self.buckets[part].members]
         inputs = [*members, *(num_weights + part - num_buckets for part in parts if part >= num_buckets)]
@@ -123,12 +123,12 @@ class ReplicaRun:
         self.structure.connect(weight for weight in reached if of_sources[weight] is not None)
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """The gradient of each table, by its id, from all replicas of all workers: the last replica gives it."""
+        """Return the gradient of each table, by its id, from all replicas of all workers, for the last replica."""
         found: dict[int, Gradient] = {}
         for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
             of_replicas = self.structure.of_replicas(id(table), gradient, self.num_replicas)
             if of_replicas:
-                owner = short_name(table.device)  # as all workers call it
+                owner = short_name(table.device)  # the name that all workers use
                 with tf.device(owner):
                     found[id(table)] = self._in_one(
                         of_replicas, self.replica.rows_of(table), owner, f"table {position}"
@@ -145,14 +145,14 @@ class ReplicaRun:
 
 
 def reach_of(replica: Replica, function: Function) -> Reach | None:
-    """Which weights lead to which results of a replica, if that was traced."""
+    """Return which weights lead to which results of a replica, if it was traced."""
     if not isinstance(function, tf.types.experimental.ConcreteFunction):
         return None
     return Reach(function, function.outputs, replica.num_weights, replica.tables)
 
 
 def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:
-    """Numbers of the results of one replica that a gradient comes back from."""
+    """Return the numbers of the results of one replica from which a gradient comes back."""
     candidates = [i for i in range(num_differentiable) if is_differentiable(results[i])]
     return [i for i in candidates if i in structure.used] or candidates
 
@@ -163,7 +163,7 @@ def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor, rows: Rows 
 
 
 def counted_rows(gradient: Gradient, kept: tf.Tensor, rows: Rows | None) -> Gradient:
-    """Rows of a weight's gradient, none of a replica that stands by where rows stay apart."""
+    """Return the rows of a weight's gradient: none for an idle replica, if rows stay apart."""
     if not isinstance(gradient, tf.IndexedSlices) or rows is not Rows.APART:
         return gradient
     values, indices = drop_standby(gradient.values, kept), drop_standby(gradient.indices, kept)

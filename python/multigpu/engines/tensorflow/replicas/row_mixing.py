@@ -1,4 +1,4 @@
-"""Outputs that mix the rows of a batch: found in the trace of a replica, which has the rows of its slice alone."""
+"""Find outputs that mix the rows of a batch in the trace of a replica, which has only the rows of its slice."""
 
 import inspect
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.private_api.layers import runs_code_of_keras
 
-OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # which do not read the values of rows
+OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the values of rows
 FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 
 
@@ -20,9 +20,9 @@ class WholeBatchError(ValueError):
 
 
 class Mix(NamedTuple):
-    """An op that makes a number of all rows: of a tensor whose first axis is open one that has no open axis.
+    """An op that makes a number from all rows: its input has an open first axis, and its result no open axis.
 
-    Or it makes that of a whole number or truth value of all rows, such as how many of them are above something.
+    Or it makes a number from integers or booleans of all rows, such as the number of rows above a limit.
     """
 
     op: tf.Operation
@@ -33,20 +33,20 @@ class Mix(NamedTuple):
 def check_rows_apart(
     outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], calls: LayerCalls, training: bool | None
 ) -> None:
-    """Refuses, by name, a layer that makes a number of all rows on which the outputs depend.
+    """Raise an error that names a layer whose number from all rows reaches the outputs.
 
-    Whole numbers and truth values are none as long as they are that: layers choose by them how to compute.
-    BatchNormalization may do it, and so may, while training, a layer of somebody's own that has a way of its own to
-    train, such as a normalization.
+    Integers and booleans do not count as long as they are not converted: layers use them to choose how to compute.
+    BatchNormalization may mix rows. While training, custom layers with a separate behaviour for training, such as
+    normalizations, may do so, too.
 
     Args:
-        outputs: of the template, in a graph.
+        outputs: the outputs of the template, in a graph.
         rows: the tensors of the slice.
         calls: the layers that were called.
-        training: whether the template trains, None where that is not said.
+        training: whether the template trains, None if the call does not pass it.
 
     Raises:
-        WholeBatchError: says which layer, and the shapes.
+        WholeBatchError: names the layer and the shapes.
     """
     for mix in _mixes(rows, outputs):
         layer = _layer_of(mix.op, calls)
@@ -65,7 +65,7 @@ def check_rows_apart(
 
 
 def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]:
-    """Ops that mix rows, on which outputs depend, in order."""
+    """Return the ops that mix rows and on which outputs depend, in order."""
     of_rows = set(map(id, rows))
     reading, given = [], set(of_rows)
     for op in tf.compat.v1.get_default_graph().get_operations():
@@ -78,13 +78,13 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
         needed.update(id(x) for x in _used(op) if made)
         taken = [x for x in op.inputs if id(x) in of_rows and not (x.dtype.is_floating and x.shape.is_fully_defined())]
         closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
-        if taken and closed and op.type not in FUNCTIONS:  # of which one result may read rows, and another not
+        if taken and closed and op.type not in FUNCTIONS:  # some of its results may read rows, and others not
             mixes.append(Mix(op, taken[0], closed[0]))
     return mixes[::-1]
 
 
 def _stands_for_all(op: tf.Operation, given: Collection[int]) -> bool:
-    """Whether it takes the first of an input's numbers, one for each row: a setting, which the first batch shows."""
+    """Return whether an op takes the first of an input's elements, a setting of all rows."""
     if op.type != "StridedSlice" or op.inputs[0].shape.rank != 1 or op.outputs[0].shape.rank != 0:
         return False
     x = op.inputs[0]
@@ -94,7 +94,7 @@ def _stands_for_all(op: tf.Operation, given: Collection[int]) -> bool:
 
 
 def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
-    """Return the inputs that an op depends on. Layers multiply unused ones by 0, to have them connected."""
+    """Return the inputs on which an op depends. Layers multiply unused ones by 0 to keep them connected."""
     return [] if op.type == "Mul" and any(_is_zero(x) for x in op.inputs) else op.inputs
 
 
@@ -104,6 +104,6 @@ def _is_zero(x: tf.Tensor) -> bool:
 
 
 def _layer_of(op: tf.Operation, calls: LayerCalls) -> keras.Layer:
-    """The layer in whose call an op was made, of several the innermost."""
+    """Return the innermost layer in whose call an op was made."""
     number = op.graph.get_operations().index(op)
     return [call for call in all_calls(calls.root) if call is calls.root or number in call.ops][-1].layer

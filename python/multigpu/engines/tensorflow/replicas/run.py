@@ -1,7 +1,7 @@
-"""run: a replica on its device, forward, and, when gradients are asked for, backward on the same device.
+"""run: a replica on its device, forward, and if gradients are needed, backward on the same device.
 
-A gradient tape differentiates outside of any device scope, so that the backward ops of all replicas would land on one
-device. Hence each replica is one op to the outer tape, and its gradient asks a tape of its own, on its own device.
+A gradient tape differentiates outside of any device scope, so the backward ops of all replicas would run on one device.
+So each replica is one op for the outer tape, and its gradient uses its own tape, on its own device.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.replicas.tapes import release_with_the_verb
 
 
 def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Results for what arrived, packed weights and other inputs, differentiable to any order."""
+    """Return results for packed weights and other inputs, differentiable to any order."""
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""The template's variables as one replica sees them: the values sent to it, updates kept aside."""
+"""The template's variables in one replica: the values sent to it, and assigned values kept aside."""
 
 import contextlib
 import contextvars
@@ -18,13 +18,13 @@ _in_replica: contextvars.ContextVar[bool] = contextvars.ContextVar("in_replica",
 
 
 def in_replica() -> bool:
-    """Return whether this code is being run by a replica."""
+    """Return whether a replica runs this code."""
     return _in_replica.get()
 
 
 @contextlib.contextmanager
 def inside_replica() -> Iterator[None]:
-    """While it lasts, code is run by a replica."""
+    """Mark the code of a `with` block as run by a replica."""
     token = _in_replica.set(True)
     try:
         yield
@@ -37,9 +37,9 @@ class ReplicaScope(keras.StatelessScope):
 
     Attributes:
         updated: the variables that were assigned, in order.
-        carried: the variables whose values enter and leave each branch and loop, since one of these assigns them.
-        found: variables that are assigned in a branch or loop, and are not carried: the run has to be made again.
-        calls: is told which losses are added, and what is assigned.
+        carried: the variables whose values enter and leave each branch and loop, because a branch or loop assigns them.
+        found: the variables that a branch or loop assigns, and that are not carried: the run must be repeated.
+        calls: records added losses and assigned variables.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class ReplicaScope(keras.StatelessScope):
         self.carried, self.found = list(carried), list[keras.Variable]()
         self.calls: LayerCalls | None = None
         self._graph = tf.compat.v1.get_default_graph()
-        self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # in which type, and whether in a loop
+        self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # the type, and whether in a loop
         self._before: dict[int, tf.Tensor] = {}
         for variable, value in zip(variables, values, strict=True):
             self._begin_with(variable, value)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
-        """The value in this replica, or None for a variable that is not the template's: Keras reads the real one."""
+        """Return the value in this replica, or None for a variable of another model: Keras reads the real one."""
         value = super().get_current_value(variable)
-        if value is None and is_seed(variable):  # Keras' generator for layers that have none belongs to no model
+        if value is None and is_seed(variable):  # Keras' default seed generator belongs to no model
             value = self._begin(variable)
-        self._note_read(variable, tf.as_dtype(variable.dtype))  # which is, under autocast, the type to be read in
+        self._note_read(variable, tf.as_dtype(variable.dtype))  # under autocast, this is the type to read in
         return value
 
     def types(self, variable: keras.Variable) -> Types:
-        """The types in which this variable and its gradient can travel without a change in any number.
+        """Return the types in which a variable and its gradient can be sent without a change in any number.
 
-        A weight that the template reads in a smaller type alone can travel in it. So can its gradient if it was read
-        once: several gradients are summed in the type in which the weight is stored.
+        A weight that the template reads only in a smaller type can be sent in that type. So can its gradient, if it was
+        read once: several gradients are summed in the stored type of the weight.
         """
         stored, reads = stored_dtype(variable), self._reads.get(id(variable), [])
         if len({dtype for dtype, _ in reads}) != 1 or reads[0][0].size >= stored.size:
@@ -77,13 +77,13 @@ class ReplicaScope(keras.StatelessScope):
         return Types(stored, sent, stored if in_loop or len(reads) > 1 else sent)
 
     def add_loss(self, loss: tf.Tensor) -> None:
-        """Keeps a loss that a layer adds."""
+        """Keep a loss that a layer adds."""
         super().add_loss(loss)
         if self.calls:
             self.calls.note_loss()
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Keeps an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
+        """Keep an assigned value. As with a real variable, no gradient flows into it, and reading it is a read."""
         variable, value = update
         before = self.value_before(variable)
         if self.calls:
@@ -97,19 +97,19 @@ class ReplicaScope(keras.StatelessScope):
         super().add_update((variable, value))
 
     def value_before(self, variable: keras.Variable) -> tf.Tensor:
-        """The value with which the template started."""
+        """Return the value with which the template started."""
         self._note_read(variable, stored_dtype(variable))
         before = self._before.get(id(variable))
         return self._begin(variable) if before is None else before
 
     def value_now(self, variable: keras.Variable) -> tf.Tensor:
-        """The value that the template would leave behind."""
+        """Return the value that the template would leave behind."""
         value = self.state_mapping.get(id(variable))
         return self.value_before(variable) if value is None else value
 
     @property
     def carried_values(self) -> list[tf.Tensor]:
-        """The values of the carried variables, which enter or leave a branch or loop."""
+        """Return the values of the carried variables, which enter or leave a branch or loop."""
         return [self.value_now(variable) for variable in self.carried]
 
     @carried_values.setter
@@ -118,7 +118,7 @@ class ReplicaScope(keras.StatelessScope):
 
     @contextlib.contextmanager
     def inner_graph(self) -> Iterator[None]:
-        """While it lasts, a branch or loop is traced, whose tensors are known in it alone: what is assigned ends."""
+        """Trace a branch or loop inside a `with` block. Its assignments end with it: its tensors are local."""
         outside = dict(self.state_mapping), dict(self._before)
         yield
         carried = set(map(id, [*self.carried, *self.found]))
@@ -127,14 +127,14 @@ class ReplicaScope(keras.StatelessScope):
         self.state_mapping, self._before = outside
 
     def again(self, values: Mapping[int, tf.Tensor]) -> "ReplicaScope":
-        """A scope for a second run of a part: with values by id of the variable, and else those of the beginning."""
+        """Return a scope for a second run of a part: with values by id of the variable, otherwise the initial ones."""
         other = copy.copy(self)
         other.state_mapping = {**self._before, **values}
         other.updated, other.losses, other.calls, other._reads = [], [], None, {}
         return other
 
     def num_reads(self) -> dict[int, int]:
-        """How often each variable has been read, by its id."""
+        """Return how often each variable has been read, by its id."""
         return {number: len(reads) for number, reads in self._reads.items()}
 
     def is_inner(self) -> bool:
@@ -145,12 +145,12 @@ class ReplicaScope(keras.StatelessScope):
         self._reads.setdefault(id(variable), []).append((dtype, self.is_inner()))
 
     def _begin(self, variable: keras.Variable) -> tf.Tensor:
-        """The same, with the value of a variable that was not sent."""
+        """Return the initial value of a variable that was not sent."""
         with around_xla():
             return self._begin_with(variable, read(variable))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
-        """Sets the value with which the template starts."""
+        """Set the value with which the template starts."""
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value

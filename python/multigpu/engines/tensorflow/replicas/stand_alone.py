@@ -1,4 +1,4 @@
-"""Calls of layers that stand alone: all that they take and give has rows, so that what slices have can be merged."""
+"""Find calls of layers that stand alone: all inputs and outputs have rows, so that slices of them can be merged."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCal
 
 
 def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
-    """Finds the calls that stand alone in a trace, when masks are on what they gave: Keras has rows first.
+    """Find the calls that stand alone in a trace, after masks are attached to outputs: Keras has rows first.
 
     Args:
-        calls: of a run of a template.
-        slices: the tensors with rows that it took.
+        calls: the calls of a run of a template.
+        slices: its input tensors with rows.
     """
     graph = tf.compat.v1.get_default_graph()
     ragged = any(map(_is_composite, slices)) or any(op.type.startswith("Ragged") for op in graph.get_operations())
@@ -26,15 +26,15 @@ def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
 
 
 def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[[int], LayerCalls]) -> None:
-    """Finds them in a run op by op, where no axis is open: by runs with 2 and 3 rows.
+    """Find them in a run op by op, where no axis is open, by runs with 2 and 3 rows.
 
     Args:
-        calls: of a run of a template.
-        slices: the tensors with rows that it took.
-        run: makes a run with so many rows.
+        calls: the calls of a run of a template.
+        slices: its input tensors with rows.
+        run: a function that makes a run with so many rows.
     """
     if any(map(_is_composite, slices)):
-        return  # 2 rows have any number of values
+        return  # 2 rows may have any number of values
     runs = [list(all_calls(each.root)) for each in (calls, run(2), run(3))]
     if any([call.layer for call in other] != [call.layer for call in runs[0]] for other in runs):
         return  # the template does not call the same layers each time
@@ -46,13 +46,13 @@ def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[
 
 
 def places_with_rows(calls: LayerCalls) -> set[tuple[int, str]]:
-    """The attributes that were set in a trace to tensors with rows, so that those of slices can be merged."""
+    """Return the attributes that a trace has set to tensors with rows, whose slices can be merged."""
     graph = tf.compat.v1.get_default_graph()
     return {each.place for each in calls.kept if all(_has_rows(x, graph) for x in each.tensors)}
 
 
 def places_with_rows_by(calls: LayerCalls, run: Callable[[int], LayerCalls]) -> set[tuple[int, str]]:
-    """Those in a run op by op: by runs with 2 and 3 rows."""
+    """Return the same for a run op by op, by runs with 2 and 3 rows."""
     two, three = ({each.place: each.tensors for each in run(rows).kept} for rows in (2, 3))
     return {
         each.place
@@ -63,7 +63,7 @@ def places_with_rows_by(calls: LayerCalls, run: Callable[[int], LayerCalls]) -> 
 
 
 def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
-    """Has the same calls stand alone as in the run of another slice, of which the tensors are to be merged."""
+    """Mark the same calls as standing alone as in the run of another slice."""
     for call, other in itertools.zip_longest(all_calls(calls.root), all_calls(known.root)):
         if call is None or other is None or call.layer is not other.layer:
             raise other_calls((call or other).layer)
@@ -71,18 +71,18 @@ def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
 
 
 def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
-    """The tensors that a call takes and gives, and what rides on them."""
+    """Return the input and output tensors of a call, and their attached masks and logits."""
     tensors = tensors_of((call.args, call.kwargs, call.outputs))
     return [*tensors, *(rider for x in tensors for rider, _ in riders_of(x))]
 
 
 def _is_composite(x: tf.Tensor) -> bool:
-    """Return whether it is ragged or sparse."""
+    """Return whether a tensor is ragged or sparse."""
     return len(tf.nest.flatten(x, expand_composites=True)) > 1
 
 
 def _has_rows(x: tf.Tensor, graph: tf.Graph) -> bool:
-    """Whether the first axis is open. What was made in a loop or branch cannot leave it; constants have no rows."""
+    """Return whether the first axis is open. Tensors of inner loops cannot leave them, and constants have no rows."""
     parts = tf.nest.flatten(x, expand_composites=True)
     if not all(tf.is_symbolic_tensor(part) and part.graph is graph for part in parts):
         return False
@@ -90,19 +90,19 @@ def _has_rows(x: tf.Tensor, graph: tf.Graph) -> bool:
 
 
 def _is_of_slice(x: tf.Tensor) -> bool:
-    """Whether it may be dense as one slice is: padded to its longest row, or whole numbers that tell places in it."""
+    """Return whether a tensor may be dense like a slice: padded to its longest row, or integers as positions."""
     return not _is_composite(x) and not (x.dtype.is_floating and x.shape[1:].is_fully_defined())
 
 
 def _grows_by_rows(x: tf.Tensor, two: tf.Tensor, three: tf.Tensor) -> bool:
-    """Return whether a tensor has rows, of one size, as those of runs with 2 and 3 rows tell."""
+    """Return whether a tensor has rows of one size, according to runs with 2 and 3 rows."""
     rows = [_num_rows(each) for each in (two, three)]
     same = _is_composite(x) or x.shape[1:] == two.shape[1:] == three.shape[1:]
     return same and rows[0] > 0 and rows[0] % 2 == 0 and rows[0] * 3 == rows[1] * 2
 
 
 def _num_rows(tensor: tf.Tensor) -> int:
-    """Rows of a tensor that has values; 0 for one that has none, or no axis."""
+    """Return the rows of a tensor that has values, or 0 if it has none, or no axis."""
     values = tf.nest.flatten(tensor, expand_composites=True)
     if any(tf.is_symbolic_tensor(value) for value in values) or tensor.shape.rank == 0:
         return 0

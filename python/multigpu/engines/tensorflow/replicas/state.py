@@ -1,4 +1,4 @@
-"""State that a forward pass assigns (moving means, counters, seeds): merge one value per replica into one."""
+"""Merge state that a forward pass assigns (moving means, counters, seeds): one value per replica into one."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,20 +12,20 @@ from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 
 
 def is_combined(variable: keras.Variable, assigned_by_users: Collection[int]) -> bool:
-    """Return whether its values in the replicas tell its value for the global batch, as a mean or that of the first.
+    """Return whether a variable's values in replicas determine its global value, as a mean or the first one.
 
-    It says so, or Keras' own code alone assigns it, which keeps moving means and seeds.
+    This is so if the variable declares it, or if only Keras' own code assigns it, which keeps moving means and seeds.
     """
     says_so = variable.aggregation in ("mean", "only_first_replica")
     return is_seed(variable) or says_so or id(variable) not in assigned_by_users
 
 
 class Updates:
-    """The variables that a replica assigned, packed by owner and type so that few tensors travel.
+    """The variables that a replica assigned, packed by owner and type so that few tensors are sent.
 
-    Floating-point state is their mean, weighted by rows, which is exact for moving means, and for what no row changes.
-    Whole numbers, text and seeds are those of the first replica, so a layer that counts its calls counts them as on one
-    device. What depends on rows in other ways is not here: it is computed for the global batch.
+    Floating-point state becomes the mean, weighted by rows, which is exact for moving means, and for values that do not
+    depend on rows. Integers, text and seeds are those of the first replica, so a layer that counts its calls counts
+    them as on one device. State that depends on rows in other ways is not here: it is computed for the global batch.
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):
@@ -37,7 +37,7 @@ class Updates:
         ]
 
     def pack(self, new: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-        """One replica's values, by id of the variable, as a flat list of buffers."""
+        """Return one replica's values, by id of the variable, as a flat list of buffers."""
         buffers = []
         for _, members, buckets in self.groups:
             buffers += [pack([new[id(variable)] for variable in members], bucket) for bucket in buckets]
@@ -46,12 +46,12 @@ class Updates:
     def combined(
         self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker
     ) -> Iterator[tuple[keras.Variable, tf.Tensor]]:
-        """Variables with the one value that all replicas' buffers make, on the owner.
+        """Return variables with the merged value of all replicas' buffers, on the owner.
 
         Args:
-            buffers: for each replica, what `pack` gave.
-            kept: for each replica, its rows that count.
-            workers: over which values are combined.
+            buffers: for each replica, the result of `pack`.
+            kept: for each replica, the rows that count.
+            workers: the workers over which values are merged.
         """
         for position, (is_averaged, members, bucket) in enumerate(self._buckets()):
             values = [replica[position] for replica in buffers]
@@ -67,7 +67,7 @@ class Updates:
                     yield variable, value
 
     def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker) -> None:
-        """Assigns the template's variables what all replicas' buffers make, on their owners."""
+        """Assign the merged values of all replicas' buffers to the template's variables, on their owners."""
         for variable, value in self.combined(buffers, kept, workers):
             variable.assign(value)
 
@@ -81,12 +81,12 @@ def _is_averaged(variable: keras.Variable) -> bool:
 
 
 def _of_first(variable: keras.Variable, value: tf.Tensor, workers: OneWorker, owner: str, label: str) -> tf.Tensor:
-    """The value of the first replica of all workers. How noise goes on, all of them know."""
+    """Return the value of the first replica of all workers. All workers know how noise continues."""
     return value if is_seed(variable) else workers.of_chief(value, owner, label)
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Mean of the replicas' values, weighted by rows; a replica that stood by does not count, even if it is NaN."""
+    """Return the mean of the replicas' values, weighted by rows. An idle replica does not count, even with NaN."""
     if len(values) == 1:
         return values[0]
     weights = [tf.cast(rows, values[0].dtype) for rows in kept]

@@ -1,6 +1,6 @@
 """BatchNormalization(synchronized=True): statistics of the global batch, taken over all slices between two stages.
 
-Keras asks `tf.distribute` for them, which knows nothing of these replicas and would quietly answer for one slice.
+Keras gets them from `tf.distribute`, which does not know these replicas and would silently return those of one slice.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ class SyncBatchNorm:
     """The synchronized layers of a template.
 
     Attributes:
-        layers: the layers that say `synchronized=True`, but for frozen ones, which take no statistics.
-        of_slices: those that took the statistics of a slice when the template was run last.
+        layers: the layers with `synchronized=True`, except frozen ones, which use no statistics.
+        of_slices: the layers that used the statistics of a slice in the last run.
     """
 
     of_slices: Sequence[keras.Layer] = ()
@@ -32,7 +32,7 @@ class SyncBatchNorm:
         self.layers = [layer for layer in normalizations if layer.synchronized and layer.trainable]
 
     def note(self, calls: LayerCalls) -> None:
-        """Notes which other layers took the statistics of a slice."""
+        """Record which other layers used the statistics of a slice."""
         training = [call.layer for call in all_calls(calls.root) if call.kwargs.get("training")]
         normalizations = [layer for layer in training if isinstance(layer, keras.layers.BatchNormalization)]
         others = [layer for layer in normalizations if layer.trainable and not layer.synchronized]
@@ -40,11 +40,11 @@ class SyncBatchNorm:
 
     @contextlib.contextmanager
     def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
-        """While a replica is traced, its layers see the statistics of all replicas.
+        """Give layers the statistics of all replicas while a replica is traced, inside a `with` block.
 
         Args:
-            counts: (), 1, or 0 for a slice that stays out of the statistics.
-            slices: notes what is taken over all of them.
+            counts: (), 1, or 0 for a slice that does not count in the statistics.
+            slices: records the values that are merged over slices.
         """
         with contextlib.ExitStack() as stack:
             for layer in self.layers:
@@ -52,7 +52,7 @@ class SyncBatchNorm:
             yield
 
     def check_traced_once(self) -> None:
-        """Refuses these layers where replicas have traces of their own: none would find the others' sums.
+        """Raise an error for these layers if replicas have separate traces, which cannot share sums.
 
         Raises:
             ValueError: there are such layers.
@@ -67,14 +67,14 @@ class SyncBatchNorm:
 
 
 class HeldStatistics(SyncBatchNorm):
-    """All BatchNormalizations, which take their moving statistics in training too, so that no row sees another."""
+    """All BatchNormalization layers, which also use their moving statistics in training, so that rows stay apart."""
 
     def __init__(self, layers: Sequence[keras.Layer]) -> None:
         self.layers = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
     @contextlib.contextmanager
     def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
-        """While a replica is traced, its layers see what they have kept so far."""
+        """Give layers their own moving statistics while a replica is traced, inside a `with` block."""
         with contextlib.ExitStack() as stack:
             for layer in self.layers:
                 stack.enter_context(moments_from(layer, functools.partial(_held, layer)))
@@ -86,7 +86,7 @@ def _held(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: tf.Te
 
 
 class _Moments:
-    """Mean and variance of a layer's inputs over all replicas, by the formulas that Keras has for one device."""
+    """Mean and variance of a layer's inputs over all replicas, by Keras' formulas for one device."""
 
     def __init__(self, layer: keras.layers.BatchNormalization, slices: Parts, counts: tf.Tensor) -> None:
         self._layer, self._slices, self._counts = layer, slices, counts
@@ -100,7 +100,7 @@ class _Moments:
                 "Compile without `run_eagerly`, or use `synchronized=False`.",
             )
         axis = self._layer.axis % inputs.shape.rank
-        epsilon = 0.0 if mask is None else keras.backend.epsilon()  # which Keras adds to the count
+        epsilon = 0.0 if mask is None else keras.backend.epsilon()  # Keras adds it to the count
         seen = [] if mask is None else [tf.broadcast_to(tf.cast(mask, inputs.dtype)[..., None], tf.shape(inputs))]
         counts = tf.cast(self._counts, inputs.dtype)
         own = _statistics(inputs, counts, *seen, axis=axis)
@@ -114,20 +114,20 @@ class _Moments:
         return self._differentiable(inputs, *known, *seen, axis=axis, epsilon=epsilon)
 
     def _differentiable(self, *tensors: tf.Tensor, axis: int, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance, which are known already, as functions of the inputs that have a gradient.
+        """Return the known mean and variance as functions of the inputs that have a gradient.
 
         Args:
-            tensors: the inputs, (..., C, ...); mean and variance, (C,); (C,) by how much the mean changes with an
-                input; and, where there is a mask, 1 for the inputs that it leaves.
-            axis: that of the C channels.
-            epsilon: what was added to the count.
+            tensors: the inputs, (..., C, ...); mean and variance, (C,); (C,) how much the mean changes with an input;
+                and if there is a mask, 1 for the inputs that it keeps.
+            axis: the axis of the C channels.
+            epsilon: the number that was added to the count.
         """
 
-        @custom_gradient  # of all tensors that it takes: those around are out of reach of a gradient's gradient
+        @custom_gradient  # all used tensors are arguments: a gradient's gradient cannot reach others
         def moments(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, step: tf.Tensor, *seen: tf.Tensor) -> tuple:
             def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
                 of_mean, of_variance = tf.unstack(self._slices.over_slices(tf.stack(upstream)))
-                centre = mean + epsilon * mean * step  # the deviations from a mean with an epsilon do not add up to 0
+                centre = mean + epsilon * mean * step  # deviations from a mean with an epsilon do not sum to 0
                 of_x = _wide(of_mean * step, x, axis) + (x - _wide(centre, x, axis)) * _wide(
                     2 * of_variance * step, x, axis
                 )
@@ -139,13 +139,13 @@ class _Moments:
 
 
 def _statistics(x: tf.Tensor, counts: tf.Tensor, *seen: tf.Tensor, axis: int) -> tf.Tensor:
-    """For each channel, how many values there are, their mean, and the sum of their squared deviations from it: (3, C).
+    """Return for each channel the number of values, their mean, and the sum of squared deviations: (3, C).
 
     Args:
         x: the values.
         counts: (), 0 for a slice whose values do not count.
-        seen: 1 for those that a mask leaves.
-        axis: of the channels.
+        seen: 1 for the values that a mask keeps.
+        axis: the axis of the channels.
     """
     others = [other for other in range(x.shape.rank) if other != axis]
     count = tf.reduce_sum(*seen or [tf.ones_like(x)], axis=others)
@@ -155,9 +155,9 @@ def _statistics(x: tf.Tensor, counts: tf.Tensor, *seen: tf.Tensor, axis: int) ->
 
 
 def merged_statistics(of_parts: tf.Tensor) -> tf.Tensor:
-    """Counts, means and squared deviations of all values from those of parts of them, (parts, 3, C) → (3, C).
+    """Merge counts, means and squared deviations of parts into those of all values: (parts, 3, C) → (3, C).
 
-    A difference of sums would lose the variance beside a large mean. T. F. Chan, G. H. Golub and R. J. LeVeque,
+    A difference of sums would lose the variance if the mean is large. T. F. Chan, G. H. Golub and R. J. LeVeque,
     "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
     """
     counts, means, deviations = tf.unstack(of_parts, axis=1)
@@ -172,5 +172,5 @@ def _where_seen(x: tf.Tensor, *seen: tf.Tensor) -> tf.Tensor:
 
 
 def _wide(x: tf.Tensor, like: tf.Tensor, axis: int) -> tf.Tensor:
-    """Numbers of channels in the shape of what has other axes, too."""
+    """Return numbers of channels in the shape of tensors with other axes."""
     return tf.reshape(x, [-1 if other == axis else 1 for other in range(like.shape.rank)])

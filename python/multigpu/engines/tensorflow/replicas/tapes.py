@@ -1,4 +1,4 @@
-"""Tapes of replicas, and until when they are kept."""
+"""Tapes of replicas, and how long they are kept."""
 
 import contextlib
 import contextvars
@@ -15,8 +15,8 @@ class Differentiable(Protocol):
     """A forward pass that can be differentiated once.
 
     Attributes:
-        sources: what it is a function of.
-        results: what it gave.
+        sources: its inputs.
+        results: its results.
     """
 
     sources: list[tf.Tensor]
@@ -25,7 +25,7 @@ class Differentiable(Protocol):
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
     ) -> tuple[list[Gradient], list[Gradient]]:
-        """Gradients of the sources and of tables, from those of some results, which are given by their numbers."""
+        """Return gradients of the sources and of tables, from those of some results, given by their numbers."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Taped:
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
     ) -> tuple[list[Gradient], list[Gradient]]:
-        """Gradients of the sources and of tables, which have a gradient where another tape is around."""
+        """Return gradients of the sources and of tables, which have a gradient if another tape is around."""
         targets = [self.results[i] for i in used]
         return self.tape.gradient(targets, [self.sources, list(tables)], output_gradients=list(upstream))
 
@@ -51,10 +51,10 @@ _of_the_verb: contextvars.ContextVar[list[list[Differentiable]] | None] = contex
 
 @contextlib.contextmanager
 def tapes_released() -> Iterator[None]:
-    """Lets go of the tapes that a verb has left unasked, such as those of predictions.
+    """Release the tapes that a method has left unused, such as those of predictions.
 
-    What a tape has recorded is in a circle with its graph, and a part of that circle is in C++, where Python's garbage
-    collector does not see it: all of it would stay, with the model.
+    A tape's records form a cycle with its graph. A part of this cycle is in C++, where Python's garbage collector does
+    not see it, so all of it would stay in memory, with the model.
     """
     token = _of_the_verb.set([])
     try:
@@ -66,29 +66,29 @@ def tapes_released() -> Iterator[None]:
 
 
 def release_with_the_verb(taped: list[Differentiable]) -> None:
-    """Empties the list when the verb ends in which this is called, if any: a loop of one's own may ask later."""
+    """Empty the list when the surrounding method ends, if any: a custom loop may use it later."""
     of_the_verb = _of_the_verb.get()
     if of_the_verb is not None:
         of_the_verb.append(taped)
 
 
 def share_a_tape(function: tf.types.experimental.ConcreteFunction) -> bool:
-    """Whether all calls of a function share a tape: TensorFlow keeps one for a `tf.py_function`, of its last call."""
+    """Return whether all calls of a function share a tape: TensorFlow keeps one for a `tf.py_function`'s last call."""
     definition = function.graph.as_graph_def()
     bodies = [definition.node, *(called.node_def for called in definition.library.function)]
     return any(node.op == "EagerPyFunc" for body in bodies for node in body)
 
 
 def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Those of the tensors that a tape can watch."""
+    """Return the tensors that a tape can watch."""
     return [x for x in tensors if is_differentiable(x)]
 
 
 def is_differentiable(x: tf.Tensor) -> bool:
-    """Return whether a tensor can carry a gradient."""
+    """Return whether a tensor can have a gradient."""
     return x.dtype.is_floating or x.dtype.is_complex
 
 
 def untaped(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Hides tensors from the outer tapes, which would otherwise prepare for higher orders at a high price."""
+    """Hide tensors from the outer tapes, which would otherwise prepare for higher orders at a high cost."""
     return [tf.stop_gradient(x) if is_differentiable(x) else x for x in tensors]

@@ -1,4 +1,4 @@
-"""The template taken apart for one call: what is sent, what is kept, and what needs all replicas."""
+"""Split the template for one call: variables to send, variables to keep, and layers that need all replicas."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class TemplateParts:
     Attributes:
         template: the model itself.
         layers: all layers inside of it.
-        weights: variables that are trained and sent: gradients flow back to them.
+        weights: the variables that are trained and sent. Gradients flow back to them.
         state: the template's other variables.
-        statistics: the layers that want statistics of the global batch.
+        statistics: the layers that need statistics of the global batch.
         tables: the layers whose tables are not sent.
         jit_compile: whether XLA compiles the replicas.
     """
@@ -36,7 +36,7 @@ class TemplateParts:
 
     @classmethod
     def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
-        """The parts of a template as it is now: layers may be frozen or thawed between calls."""
+        """Return the parts of a template as it is now: layers may be frozen or unfrozen between calls."""
         layers = sublayers(template)
         statistics, tables = SyncBatchNorm(layers), Tables([] if plan.groups else layers)
         return cls(
@@ -51,11 +51,11 @@ class TemplateParts:
 
 
 def refuse_new_weights(template: keras.Layer, known: Collection[int]) -> None:
-    """Refuses weights that were made in a replica: they belong to none of them, and would never be trained.
+    """Raise an error for weights that were made in a replica: they would never be trained.
 
     Args:
-        template: that was run.
-        known: ids of the variables that it had before.
+        template: the template that was run.
+        known: the ids of the variables that it had before.
 
     Raises:
         ValueError: there are such weights.

@@ -1,4 +1,4 @@
-"""XLA: replicas are compiled, but for those with a loop."""
+"""Compile replicas with XLA, except those with a loop."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ LOOPS = ("While", "StatelessWhile")
 
 
 def compiled(call: Callable[..., list[tf.Tensor]], inputs: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]]:
-    """The same function, compiled by XLA, as it is where it has a loop.
+    """Return the function, compiled by XLA, or unchanged if it has a loop.
 
-    Forward and backward are programs of their own. What a loop keeps for its gradient is a list of tensors, which
-    TensorFlow cannot hand from one program to another.
+    Forward and backward are separate programs. A loop keeps a list of tensors for its gradient, which TensorFlow cannot
+    pass from one program to another.
 
     Args:
         call: a function of tensors.
