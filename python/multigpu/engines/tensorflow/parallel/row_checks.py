@@ -1,4 +1,4 @@
-"""Checks that a template keeps the rows of a batch apart, as far as its symbolic tensors show it."""
+"""Check that a template keeps the rows of a batch apart, as far as its symbolic tensors show it."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ Shape = tuple[int | None, ...]
 
 
 def check_rows(model: keras.Model, groups: bool = False) -> None:
-    """Refuses, by name, what does not take the rows of a batch one by one.
+    """Raise a ValueError that names what does not process the rows of a batch one by one.
 
     Args:
-        model: to be the template.
+        model: the template to check.
         groups: whether each replica has several devices, so that the template may have parts.
 
     Raises:
-        ValueError: inputs have a fixed batch size; or it was made in the scope of a strategy, or has parts without
-            groups; or a layer keeps something between batches; or an output has no batch axis, or other rows than the
-            inputs, or all pairs of rows; or a function makes one value of all rows.
+        ValueError: inputs have a fixed batch size; the model was made in the scope of a strategy, or has parts without
+            groups; a layer keeps state between batches; an output has no batch axis, other rows than the inputs, or all
+            pairs of rows; or a function makes one value of all rows.
     """
     _check_inputs(model)
     check_made_without(model)
@@ -39,10 +39,10 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
 
 
 def _check_inputs(model: keras.Model) -> None:
-    """Refuses a fixed batch size, which functions of a functional model may have noted.
+    """Raise an error for a fixed batch size, which functions of a functional model may have used.
 
-    A Sequential has none that counts: one that was built by a call only says how many rows it saw, and its layers are
-    called anew with each batch.
+    The batch size of a Sequential does not matter: if a call built it, it only records that call's rows, and its layers
+    are called again with each batch.
     """
     if isinstance(model, keras.Sequential):
         return
@@ -66,7 +66,7 @@ def _check_stateless(model: keras.Model) -> None:
 
 
 def _check_outputs(model: keras.Model) -> None:
-    """Refuses outputs without rows, or with other rows than the inputs, and names the layer where that begins."""
+    """Raise an error for outputs without rows, or with other rows than the inputs. It names the first such layer."""
     outputs = _outputs(model)
     many = _output_shapes(model, MANY) if outputs else []
     for (name, shape), with_rows in zip(outputs, many, strict=True):
@@ -90,7 +90,7 @@ def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
 
 
 def _check_rows_apart(model: keras.Model) -> None:
-    """Refuses an output with an axis as long as the batch, such as all pairs of rows: slices do not have all pairs."""
+    """Raise an error for an output with an axis as long as the batch, such as all pairs of rows."""
     outputs = _outputs(model)
     if all(None not in shape[1:] for _, shape in outputs):
         return
@@ -105,11 +105,11 @@ def _check_rows_apart(model: keras.Model) -> None:
 
 
 def _check_rows_kept(model: keras.Model) -> None:
-    """Refuses functions that make one value of all rows, of which each replica would have its own."""
+    """Raise an error for functions that make one value of all rows: each replica would have its own."""
     for part in [model, *sublayers(model)]:
         for operation in getattr(part, "operations", []):
             if isinstance(operation, keras.Layer):
-                continue  # a layer of somebody's own may have to do with shapes alone, such as one for positions
+                continue  # a custom layer may use only shapes, such as a layer for positions
             given = [x.shape for x in keras.tree.flatten(operation.input) if x.shape and x.shape[0] is None]
             lost = [x.shape for x in keras.tree.flatten(operation.output) if None not in x.shape]
             if given and lost and not _may_stand_for_all(operation, part):
@@ -122,13 +122,13 @@ def _check_rows_kept(model: keras.Model) -> None:
 
 
 def _may_stand_for_all(operation: keras.Operation, model: keras.Model) -> bool:
-    """Whether it takes one of an input's numbers, a setting that all rows have: a trace shows which one."""
+    """Return whether an op takes one element of an input, a setting of all rows. A trace shows which one."""
     takes_one = type(operation).__name__ == "GetItem" and operation.output.shape == ()
     return takes_one and any(operation.input is x and len(x.shape) == 1 for x in model.inputs)
 
 
 def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
-    """Names and shapes of the outputs, for any number of rows."""
+    """Return the names and shapes of the outputs, for any number of rows."""
     tensors = symbolic(model, "outputs")
     names = output_names(model) if tensors else []
     fixed = [tensor.shape[0] for tensor in symbolic(model, "inputs") if is_fixed(tensor)]
@@ -137,10 +137,10 @@ def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
 
 
 def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
-    """Shapes of the outputs of a model that was built with so many rows, once the batch axis is open."""
+    """Return the output shapes of a model that was built with so many rows, with an open batch axis."""
     try:
         return _output_shapes(model, None)
-    except Exception as error:  # of a layer of somebody's own: anything
+    except Exception as error:  # any error of a custom layer
         raise refuse(
             "a model that takes batches of any size, so that a batch can be split",
             f"{model.name!r}, which was built with {rows} rows and fails where their number is open: {error} Let its "
@@ -149,7 +149,7 @@ def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
 
 
 def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
-    """Shapes of the outputs for a batch of so many rows."""
+    """Return the shapes of the outputs for a batch of so many rows."""
     inputs = [
         keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
         for x in symbolic(model, "inputs")
@@ -158,5 +158,5 @@ def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
 
 
 def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
-    """Inputs as a model takes them."""
+    """Return inputs in the model's structure."""
     return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)

@@ -30,7 +30,7 @@ from multigpu.private_api.class_code import parallel_parts
 
 
 class Training(TrackedAsTemplate, keras.Model):
-    """The calls, steps and verbs of a parallel model. What its template's code calls on itself comes here, too.
+    """The calls, steps and methods of a parallel model. Calls of the template's own code on itself come here, too.
 
     Attributes:
         template: the model that owns the weights.
@@ -39,23 +39,23 @@ class Training(TrackedAsTemplate, keras.Model):
 
     template: keras.Model
     plan: Plan
-    stop_training = False  # by Keras' loop, which sets it
+    stop_training = False  # Keras' loop sets it
     _follow_compilation: Callable[[], None]
     _own_step: Callable[[str], Callable[[Any], Any]]
 
     def _begin(self) -> None:
-        """Gets ready to spread calls of the template."""
+        """Prepare to spread calls of the template."""
         self._spread = DataParallelCall(self.template, self.plan)
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
-        self._functions: dict[str, Any] = {}  # of steps, as made last, by name
+        self._functions: dict[str, Any] = {}  # step functions, as made last, by name
         self._traced_for: dict[str, list[int]] = {}  # synchronized layers, by the same names
 
     # One call -------------------------------------------------------------------------------------------------------
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the template on one slice of the batch per device and merges what it gives."""
-        if not tf.executing_eagerly() and is_exported():  # a file knows no devices
+        """Run the template on one slice of the batch per device, and merge the results."""
+        if not tf.executing_eagerly() and is_exported():  # a file has no devices
             return self.template(*args, **kwargs)
         self._check_scope()
         merged = self._spread(args, kwargs, self.run_eagerly)
@@ -64,16 +64,16 @@ class Training(TrackedAsTemplate, keras.Model):
         return merged.outputs
 
     def _call_for_template(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that the template's own code, or a step, makes of the model."""
+        """Make a call of the model for the template's own code, or for a step."""
         self._check_scope()
         self._num_calls += 1
         merged = self._spread(args, kwargs, self.run_eagerly)
         for loss in merged.losses:
-            keras.Layer.add_loss(self.template, loss)  # functional models refuse their own
+            keras.Layer.add_loss(self.template, loss)  # functional models do not accept their own
         return merged.outputs
 
     def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
-        """The template's, with the values that are given for its variables, on one device."""
+        """Make the template's stateless call, with the given values for its variables, on one device."""
         return self.template.stateless_call(*args, **kwargs)
 
     def _check_scope(self) -> None:
@@ -82,24 +82,24 @@ class Training(TrackedAsTemplate, keras.Model):
     # Training -------------------------------------------------------------------------------------------------------
 
     def _compile_as(self, arguments: dict[str, Any]) -> None:
-        """Compiles this model. XLA compiles each replica: the whole step as one program would be on one device."""
+        """Compile this model. XLA compiles each replica: a program of the whole step would run on one device."""
         super().compile(**{**arguments, "jit_compile": False})
         metrics = [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Metric)]
-        place((v, "CPU:0") for metric in [*self.metrics, *metrics] for v in metric.variables)  # single numbers, mostly
-        self.template.jit_compile = False  # alone it would be one XLA program, which cannot read several devices
+        place((v, "CPU:0") for metric in [*self.metrics, *metrics] for v in metric.variables)  # mostly single numbers
+        self.template.jit_compile = False  # it would become one XLA program, which cannot read several devices
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Builds the optimizer before the step is traced: its slots beside the weights, its loss scale in the trace."""
+        """Build the optimizer before the step is traced: its slots on the weights' devices."""
         if self.optimizer is not None:
             build_slots(self.optimizer, self.trainable_variables)
         return self._made("train_function", super().make_train_function, force)
 
     def make_test_function(self, force: bool = False) -> Any:
-        """Keras' function of steps of `evaluate`."""
+        """Make Keras' function of steps of `evaluate`."""
         return self._made("test_function", super().make_test_function, force)
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Keras' function of steps of `predict`."""
+        """Make Keras' function of steps of `predict`."""
         return self._made("predict_function", super().make_predict_function, force)
 
     def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
@@ -118,7 +118,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy | InputPrefetch:
-        """The template's, which is TensorFlow's default; for GPUs with batches whose slices are sent ahead."""
+        """The template's strategy, TensorFlow's default. On GPUs its batches have slices that are sent ahead."""
         strategy = self.template.distribute_strategy
         takes_slices = self.plan.sends_ahead and is_of_keras_loop(self, self._functions)
         return InputPrefetch(strategy, self.plan.devices) if takes_slices else strategy
@@ -126,19 +126,19 @@ class Training(TrackedAsTemplate, keras.Model):
     @guarded
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Keras' own `fit`. Of large arrays that Keras would copy, rows are cut and cast when their turn comes."""
+        """Run Keras' own `fit`. Rows of large arrays that Keras would copy are cut and cast batch by batch."""
         return call_fit(super().fit, by_name(super().fit, args, kwargs))
 
     @guarded
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `evaluate`, with large arrays as in `fit`."""
+        """Run Keras' own `evaluate`, with large arrays as in `fit`."""
         return call_with_batches(super().evaluate, by_name(super().evaluate, args, kwargs))
 
     @guarded
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' own `predict`, with large arrays as in `fit`."""
+        """Run Keras' own `predict`, with large arrays as in `fit`."""
         return call_with_batches(super().predict, by_name(super().predict, args, kwargs))
 
     train_on_batch = guarded(keras.Model.train_on_batch)
@@ -146,15 +146,15 @@ class Training(TrackedAsTemplate, keras.Model):
     predict_on_batch = guarded(keras.Model.predict_on_batch)
 
     def train_step(self, data: Any) -> Any:
-        """One step of `fit`, with loss and metrics on the merge device."""
+        """Run one step of `fit`, with loss and metrics on the merge device."""
         return self._step("train_step", data)
 
     def test_step(self, data: Any) -> Any:
-        """One step of `evaluate`, with loss and metrics on the merge device."""
+        """Run one step of `evaluate`, with loss and metrics on the merge device."""
         return self._step("test_step", data)
 
     def predict_step(self, data: Any) -> Any:
-        """One step of `predict`."""
+        """Run one step of `predict`."""
         return self._step("predict_step", data)
 
     def _step(self, step: str, data: Any) -> Any:
@@ -166,12 +166,12 @@ class Training(TrackedAsTemplate, keras.Model):
             return self._make_step(step, data)
 
     def _make_step(self, step: str, data: Any) -> Any:
-        """A step of the template's own, or else Keras', on the template, whose calls of itself are spread."""
+        """Run a step of the template's own, or Keras', on the template. Its calls of itself are spread."""
         before = self._num_calls
         result = self._own_step(step)(data)
         if self._num_calls > before:
             self._steps_that_call.add(step)
-        elif step not in self._steps_that_call:  # or else it may be a function that was traced before
+        elif step not in self._steps_that_call:  # otherwise it may be a function that was traced before
             raise refuse(
                 f"`{step}` of {type(self.template).__name__} to call the model itself, as `self(x, training=True)`: "
                 "that is the call that is spread over the devices",

@@ -1,4 +1,4 @@
-"""Calls of layers, noted while the template runs: what they take and give, which add losses, which keep state."""
+"""Record calls of layers while the template runs: inputs and outputs, added losses, assigned state."""
 
 import contextlib
 import functools
@@ -22,16 +22,16 @@ class LayerCall:
     """One call of a layer.
 
     Attributes:
-        layer: that was called.
-        args: with what.
-        kwargs: likewise.
-        outputs: what it gave.
-        inner: the calls of other layers that it made, in order.
-        losses: numbers, among all that were added, of the losses that it added itself.
+        layer: the layer that was called.
+        args: its arguments.
+        kwargs: its named arguments.
+        outputs: its outputs.
+        inner: the calls that it made of other layers, in order.
+        losses: the numbers, among all added losses, of the losses that it added itself.
         assigned: the variables that it assigned itself.
         kept: the attributes of its layer that it set to tensors.
-        ops: numbers of the ops that it made in the graph that is being traced.
-        stands_alone: whether all tensors that it takes and gives have rows, so that those of slices can be merged.
+        ops: the numbers of the ops that it made in the current graph.
+        stands_alone: whether all of its input and output tensors have rows, so that slices of them can be merged.
     """
 
     layer: keras.Layer
@@ -50,11 +50,11 @@ class LayerCalls:
     """The calls of one run of a template, as a tree.
 
     Attributes:
-        root: the call of the template itself, whose arguments and outputs are not noted.
-        means: numbers of the losses that are known to be means over rows: activity regularizers of Keras, sums over all
-            values that Keras divides by the rows.
-        kept: the attributes that are set to tensors when it has ended, each once, and what they were before.
-        assigned_by_users: ids of the variables that code assigns which is not of Keras, whoever owns them.
+        root: the call of the template itself. Its arguments and outputs are not recorded.
+        means: the numbers of the losses that are known to be means over rows: Keras' activity regularizers, which are
+            sums over all values, divided by the rows.
+        kept: the attributes that are set to tensors at its end, each once, with their values before.
+        assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
     """
 
     def __init__(self, template: keras.Layer) -> None:
@@ -69,11 +69,11 @@ class LayerCalls:
 
     @contextlib.contextmanager
     def noted(self, layers: Sequence[keras.Layer]) -> Iterator[None]:
-        """While it lasts, calls of these layers are noted."""
+        """Record calls of these layers inside a `with` block."""
         with contextlib.ExitStack() as stack:
             for layer in layers:
                 noting = functools.partial(self._note, layer, layer.call)
-                # Keras still finds the signature of the layer's own
+                # Keras still finds the signature of the layer's own method
                 stack.enter_context(replaced(layer, "call", functools.update_wrapper(noting, layer.call)))
             attributes = Attributes(self.root.layer)
             yield
@@ -82,13 +82,13 @@ class LayerCalls:
 
     def _still_kept(self) -> list[Kept]:
         last: dict[tuple[int, str], Kept] = {}
-        for call in reversed(list(all_calls(self.root))):  # one that calls others has ended after them
+        for call in reversed(list(all_calls(self.root))):  # an outer call ends after its inner calls
             for each in call.kept:
                 last[each.place] = last.get(each.place, each).after(each)
         return [each for each in last.values() if vars(each.layer).get(each.name) is each.value]
 
     def note_loss(self) -> None:
-        """A loss is added by the layer that runs now, or is that of its activity regularizer if it has just run."""
+        """Record that the running layer adds a loss, or the activity regularizer of the layer that has just run."""
         if self._means_to_come:
             self._means_to_come -= 1
             self.means.add(self._num_losses)
@@ -97,7 +97,7 @@ class LayerCalls:
         self._num_losses += 1
 
     def note_assigned(self, variable: keras.Variable) -> None:
-        """A variable is assigned by the layer that runs now."""
+        """Record that the running layer assigns a variable."""
         self._stack[-1].assigned.append(variable)
         if not runs_code_of_keras(self._stack[-1].layer):
             self.assigned_by_users.add(id(variable))
@@ -124,19 +124,19 @@ class LayerCalls:
 
 
 def tensors_of(structure: Any) -> list[tf.Tensor]:
-    """The tensors in a structure, composite ones as one."""
+    """Return the tensors in a structure, each composite one as one."""
     return [leaf for leaf in keras.tree.flatten(structure) if tf.is_tensor(leaf)]
 
 
 def all_calls(call: LayerCall) -> Iterator[LayerCall]:
-    """A call and all those inside of it, in order."""
+    """Return a call and all calls inside of it, in order."""
     yield call
     for inner in call.inner:
         yield from all_calls(inner)
 
 
 def own_calls(call: LayerCall) -> Iterator[LayerCall]:
-    """A call and those inside of it that do not stand alone, in order."""
+    """Return a call and the calls inside of it that do not stand alone, in order."""
     yield call
     for inner in call.inner:
         if not inner.stands_alone:
@@ -144,7 +144,7 @@ def own_calls(call: LayerCall) -> Iterator[LayerCall]:
 
 
 def other_calls(layer: keras.Layer) -> ValueError:
-    """The error for a template of which two runs cannot be compared, from this layer on."""
+    """Return the error for a template whose runs call different layers, from this layer on."""
     return refuse(
         "a template that calls the same layers each time, so that a loss or a state can be computed once for the "
         "global batch",
