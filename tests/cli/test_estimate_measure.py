@@ -206,12 +206,12 @@ def test_stdout_has_json_and_nothing_else(files):
 @pytest.mark.parametrize(
     ("file", "told"),
     [
-        ("text.keras", "which is no zip archive. It is of another kind, or damaged: use another copy."),
-        ("other.keras", "of which Keras says: \"There is no item named 'config.json' in the archive\"."),
+        ("text.keras", "which is not a zip archive. It is of another kind, or damaged: use another copy."),
+        ("other.keras", "for which Keras raises: \"There is no item named 'config.json' in the archive\"."),
         (
             "own.keras",
-            "of which Keras says: Could not locate class 'Unknown'. Classes and functions of your own are out of reach "
-            "here: load the model in Python, `multigpu.{command}()`.",
+            "for which Keras raises: Could not locate class 'Unknown'. Classes and functions of your own are out of "
+            "reach here: load the model in Python, `multigpu.{command}()`.",
         ),
         ("lambda.keras", "whose `function` is a Python lambda. If you trust the file, add `--trusted`."),
     ],

@@ -45,14 +45,14 @@ def test_without_other_workers_there_is_no_cluster(environ):
 
 
 NO_TABLES = [
-    ("{", "which is no JSON"),
-    ("worker", "which is no JSON"),
+    ("{", "which is not JSON"),
+    ("worker", "which is not JSON"),
     ("[" * 100_000, "which is nested too deeply"),
     *[
         ("[" * depth + "]" * depth, "which is (nested too deeply|.*, rather than a table)")
         for depth in range(700, 1001, 5)
     ],
-    ("9" * 5_000, "which is no JSON"),
+    ("9" * 5_000, "which is not JSON"),
     *[(text, "which is .*, rather than a table in braces") for text in ("[]", "3", "null", '"a:1"', "true", "NaN")],
     ('{"cluster": ["a:1", "b:2"]}', r"whose `cluster` is \[.*\], rather than a table"),
     ('{"cluster": null}', "whose `cluster` is null, rather than a table"),

@@ -58,7 +58,7 @@ def test_a_path_that_is_a_folder_is_one_clear_error(save, name, parallel, tmp_pa
 @every_saver
 def test_a_device_is_not_replaced_by_a_file(save, name, parallel, tmp_path):
     os.mkfifo(tmp_path / name)
-    assert_refused(save, parallel, tmp_path / name, errno.EINVAL, "it is no regular file")
+    assert_refused(save, parallel, tmp_path / name, errno.EINVAL, "it is not a regular file")
 
 
 @every_saver

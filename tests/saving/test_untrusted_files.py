@@ -177,7 +177,7 @@ def test_what_is_no_hdf5_file_is_refused_in_words(forked, content, words, tmp_pa
 def test_folders_devices_and_missing_files_are_refused_in_words(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(UntrustedFileError, match="which is no regular file"):
+        with pytest.raises(UntrustedFileError, match="which is not a regular file"):
             load_model_hdf5(path)
     for read in (load_model_hdf5, lambda path: load_model_weights_hdf5(adam_net(), path)):
         with pytest.raises(FileNotFoundError, match="Received one that does not exist"):

@@ -31,7 +31,7 @@ def _server() -> str:
     name = f"forked-python-{os.getpid()}"
     if not _servers:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-            listening.bind(f"\0{name}")  # which is no file
+            listening.bind(f"\0{name}")  # which is not a file
             listening.listen(64)
             command = [sys.executable, __file__, "--serve", str(listening.fileno())]
             # its standard input ends when this process ends

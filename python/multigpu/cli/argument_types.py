@@ -27,7 +27,7 @@ def script(word: str) -> Path:
     """Parse the path of a script."""
     path = Path(word)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"expected the path of a script, received {word!r}, which is no file")
+        raise argparse.ArgumentTypeError(f"expected the path of a script, received {word!r}, which is not a file")
     return path
 
 
@@ -35,7 +35,7 @@ def model_path(word: str) -> Path:
     """Parse the path of a model's file, or of the folder in which Keras keeps a model."""
     path = Path(word)
     if not path.is_file() and not (path / "config.json").is_file():
-        raise argparse.ArgumentTypeError(f"expected the path of a model, received {word!r}, which is no file")
+        raise argparse.ArgumentTypeError(f"expected the path of a model, received {word!r}, which is not a file")
     return path
 
 

@@ -55,7 +55,7 @@ def load(arguments: argparse.Namespace, compiled: bool) -> "keras.Model":
     if of_keras and path.is_file() and not zipfile.is_zipfile(path):
         raise refuse(
             "a model that Keras has saved",
-            f"{str(path)!r}, which is no zip archive",
+            f"{str(path)!r}, which is not a zip archive",
             "It is of another kind, or damaged: use another copy.",
         )
     try:
@@ -74,5 +74,5 @@ def _told(path: Path, error: Exception, command: str) -> str:
     if not text.startswith("Expected "):  # of Keras
         cause = text.rsplit("Exception encountered: ", 1)[-1].split(". ")[0].removesuffix(".")
         hint = "If you trust the file, add `--trusted`." if "safe_mode" in text else hint
-        text = f"Expected a model that can be loaded. Received: {str(path)!r}, of which Keras says: {cause}."
+        text = f"Expected a model that can be loaded. Received: {str(path)!r}, for which Keras raises: {cause}."
     return f"{text} {hint}".rstrip()

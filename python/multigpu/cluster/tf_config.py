@@ -27,7 +27,7 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"which is no JSON ({error})") from error
+        raise ValueError(f"which is not JSON ({error})") from error
     return _table(config, "which")
 
 

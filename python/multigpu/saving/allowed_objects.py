@@ -66,7 +66,7 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
         _check_import(name, module)
         found = find(name, registered_name, module, *args, **kwargs)
         if not is_allowed(found) and not _is_the_callers(found, kwargs.get("custom_objects")):
-            raise ValueError(f"{name!r} of {module!r} is no part of a model.")
+            raise ValueError(f"{name!r} of {module!r} is not a part of a model.")
         return _without_code(found)
 
     def checked_find_registered(find: Finder, name: Any, custom_objects: Any = None, module_objects: Any = None) -> Any:
@@ -86,7 +86,7 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
 def _check_texts(*names: Any) -> None:
     for name in names:
         if name is not None and not isinstance(name, str):
-            raise ValueError(f"a name is {name!r}, which is no text.")
+            raise ValueError(f"a name is {name!r}, which is not text.")
 
 
 def _check_import(name: str, module: str | None) -> None:

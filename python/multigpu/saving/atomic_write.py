@@ -22,7 +22,7 @@ HINTS = {
     errno.EPERM: "this user may not write there. Choose another path, or change the permissions",
     errno.EROFS: "the disk is read-only. Choose another path",
     errno.EISDIR: "it is a folder. Choose the path of a file",
-    errno.EINVAL: "it is no regular file. Choose another path",
+    errno.EINVAL: "it is not a regular file. Choose another path",
     errno.ENAMETOOLONG: "its name is too long. Choose a shorter one",
 }
 

@@ -109,9 +109,9 @@ def _json(file: h5py.File, name: str, filepath: Any) -> Any:
     try:
         config = json.loads(file.attrs[name])
     except (ValueError, TypeError, RecursionError) as error:
-        raise refused(filepath, f"whose {name!r} is no JSON ({error})", "Use another copy of it.") from error
+        raise refused(filepath, f"whose {name!r} is not JSON ({error})", "Use another copy of it.") from error
     if not isinstance(config, dict):
-        raise refused(filepath, f"whose {name!r} is no configuration", "Use another copy of it.")
+        raise refused(filepath, f"whose {name!r} is not a configuration", "Use another copy of it.")
     if is_deeper_than(MAX_DEPTH, config):
         raise refused(filepath, f"whose {name!r} is nested more than {MAX_DEPTH} deep", "Ask for a flatter model.")
     return config

@@ -62,7 +62,7 @@ def _restored(config: Any, module: Any) -> Any:
 
 def _checked(made: Any) -> Any:
     if not callable(made):
-        raise ValueError(f"{made!r} is no loss or metric.")
+        raise ValueError(f"{made!r} is not a loss or metric.")
     return made
 
 
@@ -88,7 +88,7 @@ def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
     """Return the optimizer of a configuration."""
     made = _made_optimizer(config)
     if not isinstance(made, keras.Optimizer):
-        raise ValueError(f"{made!r} is no optimizer.")
+        raise ValueError(f"{made!r} is not an optimizer.")
     return made
 
 

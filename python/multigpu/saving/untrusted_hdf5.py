@@ -67,7 +67,7 @@ def check_kind(source: Path) -> None:
         what = "Expected the path of a file. Received one that does not exist"
         raise FileNotFoundError(errno.ENOENT, what, str(source))
     if not source.is_file():
-        raise refused(source, "which is no regular file", "Give the path of the file itself.")
+        raise refused(source, "which is not a regular file", "Give the path of the file itself.")
     with source.open("rb") as file:
         start = file.read(8)
     if not start:

@@ -56,7 +56,7 @@ def run(code: str, /, **objects: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
-        ValueError: it is no text.
+        ValueError: it is not text.
 
     Example:
         >>> from multigpu import embedded_r
@@ -80,7 +80,7 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
-        ValueError: it is no text.
+        ValueError: it is not text.
 
     Example:
         >>> from multigpu import embedded_r

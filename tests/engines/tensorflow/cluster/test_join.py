@@ -14,7 +14,7 @@ def test_a_tf_config_that_is_not_understood_is_refused_when_a_model_is_made_not_
     monkeypatch.setenv("TF_CONFIG", "{")
     join.join()  # as the import does
     assert len(multigpu.available_gpus()) == 8
-    with pytest.raises(ValueError, match=r"Received: TF_CONFIG='{', which is no JSON"):
+    with pytest.raises(ValueError, match=r"Received: TF_CONFIG='{', which is not JSON"):
         multigpu.multi_gpu_model(dense_model(), gpus=2)
 
 
