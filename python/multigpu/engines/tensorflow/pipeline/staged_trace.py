@@ -1,4 +1,4 @@
-"""The trace of a replica that has parts, in stages, with its backward pass in the same graph."""
+"""The trace of a replica with parts, in stages, with its backward pass in the same graph."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,22 +17,22 @@ class StagedTrace:
 
     Attributes:
         function: the trace that was cut.
-        used: numbers of the results whose gradients it takes.
-        results: what the replica gives, in the trace.
-        upstream: the gradients of the results in use, in the trace.
-        gradients: of all that the replica takes, in the trace.
-        of_tables: of the tables that it reads by itself, in the trace.
+        used: the numbers of the results whose gradients it receives.
+        results: the results of the replica, in the trace.
+        upstream: the gradients of the used results, in the trace.
+        gradients: the gradients of all inputs of the replica, in the trace.
+        of_tables: the gradients of the tables that it reads itself, in the trace.
         stages: in an order in which they can run.
-        sums: tensors that stand for sums over slices, as `Parts.sums`.
-        num_weights: how many weights it takes, before all else.
-        num_variables: how many weights and state.
+        sums: placeholders of sums over slices, as `Parts.sums`.
+        num_weights: the number of weights, which are its first inputs.
+        num_variables: the number of weights and state.
     """
 
     def __init__(self, replica: Replica, used: Sequence[int] | None) -> None:
-        """Traces a replica.
+        """Trace a replica.
 
         Args:
-            replica: which.
+            replica: the replica.
             used: numbers of the results that a gradient comes back from; None for those that are likely to have one.
         """
         self._replica = replica
@@ -57,7 +57,7 @@ class StagedTrace:
 
     @property
     def homes(self) -> list[int]:
-        """For each variable that the replica takes, the part that reads it first."""
+        """Return for each variable of the replica the part that reads it first."""
         first: dict[int, int] = {}
         for stage in self.stages:
             for x in stage.takes:
@@ -66,7 +66,7 @@ class StagedTrace:
 
     @property
     def reach(self) -> Reach:
-        """Which weights lead to which results."""
+        """Return which weights lead to which results."""
         return Reach(self.function, self.results, self.num_weights, self._replica.tables)
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
@@ -79,7 +79,7 @@ class StagedTrace:
         return self.results
 
     def _differentiate(self, inputs: Sequence[tf.Tensor]) -> None:
-        """Adds the backward pass, each op of which knows the op of the forward pass that it belongs to."""
+        """Add the backward pass. Each of its ops knows the op of the forward pass to which it belongs."""
         targets = [self.results[i] for i in self.used]
         self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
         graph: Any = tf.compat.v1.get_default_graph()
