@@ -149,6 +149,8 @@ print.multigpu.model.parallel_model.ParallelModel <- print_model
 
 #' Copy weights
 #'
+#' Gets and sets the weights of a model or a layer as R arrays, and counts its parameters.
+#'
 #' @param object A Keras model or layer. A parallel model has the weights of its template.
 #' @param weights A list of arrays, as `get_weights()` returns.
 #' @param trainable `TRUE` for the trainable weights alone, `FALSE` for the others, `NA` for all.

@@ -1,5 +1,8 @@
 #' Show what each device stores and transfers
 #'
+#' Lists for each device of a parallel model the bytes that it stores, and those that it receives and sends in a training
+#' step.
+#'
 #' @param object A parallel model, made by [multi_gpu_model()].
 #' @param batch_size Rows of a global batch, to show how many of them each replica gets.
 #' @return A data frame with one row per device. Bytes are numbers that print with a unit. Columns: `device`;
