@@ -78,8 +78,11 @@ def test_a_step_that_is_one_program_is_refused_with_what_to_write():
             loss = tf.reduce_sum(call(x) ** 2)
         return tape.gradient(loss, parallel.trainable_variables)
 
-    with pytest.raises(ValueError, match=r"Received: a call of 'sequential'.*compile the model with `jit_com"):
-        step(X)
+    forward = tf.function(lambda x: parallel(x, training=True), jit_compile=True)
+    outer = tf.function(lambda x: forward(x) + 1)
+    for program in (step, forward, outer):
+        with pytest.raises(ValueError, match=r"Received: a call of 'sequential'.*compile the model with `jit_com"):
+            program(X)
     parallel.compile("sgd", "mse", jit_compile=True)
     assert_same(call(X), template(X))
 

@@ -21,13 +21,13 @@ def nowhere(device):
 
 
 def two_parts(on):
-    """Dense parts, with batch statistics over all slices, and an activation whose gradient is not TensorFlow's own."""
+    """Dense parts with noise, batch statistics over all slices, an activation whose gradient is not TensorFlow's."""
     x = keras.Input((3,))
     with on("GPU:0"):
         h = layers.Dense(6, activation="silu")(x)
         h = layers.BatchNormalization(synchronized=True)(h)
     with on("GPU:1"):
-        h = layers.Dense(5, activation="tanh", kernel_regularizer="l2")(h)
+        h = layers.Dense(5, activation="tanh", kernel_regularizer="l2")(layers.Dropout(0.2)(h))
     return keras.Model(x, layers.Dense(2)(h))
 
 

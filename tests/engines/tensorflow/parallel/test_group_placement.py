@@ -41,7 +41,7 @@ def test_weights_are_kept_by_the_devices_of_their_parts():
     parallel.fit(X[:16], Y[:16], batch_size=16, verbose=0)
     of_first = [v for layer in model.layers[1:3] for v in layer.trainable_variables]
     assert {locate(variable) for variable in of_first} == {"CPU:1", "CPU:3"}
-    assert {locate(variable) for variable in model.layers[3].variables} == {"CPU:2", "CPU:4"}
+    assert {locate(variable) for variable in model.layers[4].variables} == {"CPU:2", "CPU:4"}
     names = [variable.path.replace("/", "_") for variable in of_first]
     slots = [slot for slot in model.optimizer.variables if any(name in slot.path for name in names)]
     assert len(slots) == 2 * len(of_first)

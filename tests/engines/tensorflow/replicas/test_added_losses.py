@@ -37,8 +37,8 @@ LOSSES = {
     "one value per row": lambda x, w: 0.1 * ops.sum(ops.square(x), axis=-1),
     "rows compared": spread_of_rows,
     "of weights only": lambda x, w: ops.sum(ops.square(w)),
-    "mean with noise": lambda x, w: ops.mean(ops.square(x)) + 0.0 * ops.mean(keras.random.normal(ops.shape(x))),
-    "sum with noise": lambda x, w: ops.sum(ops.square(x) * (0.01 + 0.0 * keras.random.normal(ops.shape(x)))),
+    "mean with noise": lambda x, w: ops.mean(ops.square(x)) + ops.mean(keras.random.normal(ops.shape(x))),
+    "sum with noise": lambda x, w: ops.sum(ops.square(x) * (0.01 + keras.random.normal(ops.shape(x)))),
 }
 
 
@@ -221,3 +221,60 @@ def test_what_only_predicts_adds_losses_too():
     parallel = multi_gpu_model(template, gpus=3)
     outputs = parallel(X)
     np.testing.assert_allclose(outputs, template(X), **ONE_CALL)
+
+
+# Losses that depend on noise -----------------------------------------------------------------------------------------
+
+
+class Noisy(keras.layers.Layer):
+    """Adds noise and a loss of it, from a generator that others have as well, and keeps the largest."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+        self.largest = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        noise = keras.random.normal(ops.shape(x), seed=self.generator)
+        self.largest.assign(ops.maximum(self.largest, ops.max(noise * x)))
+        self.add_loss(0.1 * ops.sum(ops.sin(noise * x)))
+        return x + 0.1 * noise
+
+
+class Around(Noisy):
+    """Draws before and after a layer that draws, from the same generator."""
+
+    def __init__(self, generator):
+        super().__init__(generator)
+        self.inner = Noisy(generator)
+
+    def call(self, x):
+        inner = self.inner(x + keras.random.uniform(ops.shape(x), seed=self.generator))
+        return super().call(super().call(inner))
+
+
+class NoisyModel(keras.Model):
+    """Draws itself, around layers that draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = generator = keras.random.SeedGenerator(3)
+        self.first, self.dropout, self.last = keras.layers.Dense(4), keras.layers.Dropout(0.5), keras.layers.Dense(2)
+        self.twice, self.of_all, self.around = Noisy(generator), Noisy(None), Around(generator)
+
+    def call(self, x):
+        x = self.of_all(self.twice(self.dropout(self.first(x), training=True)))
+        x = self.of_all(self.twice(self.around(x)))
+        self.add_loss(ops.mean(ops.square(x * keras.random.normal(ops.shape(x), seed=self.generator))))
+        return self.last(x + 0.1 * keras.random.normal(ops.shape(x), seed=self.generator))
+
+
+def noisy():
+    model = NoisyModel()
+    model(X)
+    return model
+
+
+@pytest.mark.parametrize("way", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
+def test_a_loss_of_noise_is_of_the_noise_of_one_device_whoever_draws_from_the_same_generator(way):
+    assert_same_training(noisy, X, Y, compile=lambda: {**mean_squared(), **way})

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from equality import FLOAT32, assert_same_training, mean_squared
 from keras import ops, random
 
 import multigpu
@@ -176,6 +177,82 @@ def test_where_tensorflow_keeps_a_state_each_row_has_noise_of_its_own_in_each_st
 def test_and_noise_without_rows_is_the_same_for_all_rows():
     (step,), _ = drawn(WITHOUT_ROWS, [(11, 5)], traced, gpus=4)
     assert len(np.unique(step, axis=0)) == 1
+
+
+# Trainings ------------------------------------------------------------------------------------------------------------
+
+X, Y = np.tile(PER_ROW, (2, 1)), np.tile(PER_ROW[:, :2], (2, 1))
+
+
+def noisy():
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(7)
+    noise = [keras.layers.Dropout(0.3), keras.layers.GaussianNoise(0.2), keras.layers.Lambda(of_all_and_a_number)]
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, "tanh"), *noise, keras.layers.Dense(2)])
+
+
+def of_all_and_a_number(x):
+    return x + 0.1 * random.uniform(ops.shape(x)) + 0.1 * random.normal(ops.shape(x), seed=3)
+
+
+WAYS = {
+    "several steps in one": {"steps_per_execution": 2},
+    "op by op": {"run_eagerly": True},
+    "in a graph": {"run_eagerly": False},
+    "XLA": {"jit_compile": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_training_with_noise_is_that_of_one_device(way):
+    assert_same_training(noisy, X, Y, compile=lambda: {**mean_squared(), **WAYS[way]}, only_fit=True)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_noise_is_that_of_one_device_bit_for_bit_in_every_precision(policy, run_eagerly):
+    keras.config.set_dtype_policy(policy)
+    try:
+        layers = [keras.layers.Dropout(0.5, seed=1), keras.layers.GaussianNoise(0.5, seed=2)]
+        layers += [keras.layers.GaussianDropout(0.5, seed=3), keras.layers.AlphaDropout(0.5, seed=4)]
+        inputs = keras.Input((6,))
+        template = keras.Model(inputs, [layer(inputs, training=True) for layer in layers])
+        assert {output.dtype for output in template.outputs} == {keras.config.dtype_policy().compute_dtype}
+        before = [layer.seed_generator.state.numpy() for layer in layers]
+        expected = [template(PER_ROW[:rows]) for rows in (11, 3, 1)]
+        for layer, state in zip(layers, before, strict=True):
+            layer.seed_generator.state.assign(state)
+        parallel = multigpu.multi_gpu_model(template, gpus=4)
+        parallel.compile(run_eagerly=run_eagerly)
+        for rows, of_one in zip((11, 3, 1), expected, strict=True):
+            for noise, known in zip(parallel(PER_ROW[:rows]), of_one, strict=True):
+                np.testing.assert_array_equal(noise, known)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("in_a_graph", [False, True])
+def test_a_loop_of_ones_own_has_the_noise_of_one_device_and_leaves_its_generators_alike(in_a_graph):
+    def trained(gpus):
+        template = noisy()
+        model, optimizer = (
+            multigpu.multi_gpu_model(template, gpus=gpus) if gpus else template,
+            keras.optimizers.SGD(0.1),
+        )
+        optimizer.build(template.trainable_variables)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            optimizer.apply(tape.gradient(loss, template.trainable_variables))
+            return loss
+
+        step = tf.function(step, reduce_retracing=True) if in_a_graph else step
+        losses = [float(step(tf.constant(X[:rows]), tf.constant(Y[:rows]))) for rows in (11, 3, 1)]
+        return [*losses, *(variable.numpy() for variable in template.variables)]
+
+    for number, of_one in zip(trained(3), trained(None), strict=True):
+        np.testing.assert_allclose(number, of_one, **FLOAT32)
 
 
 @pytest.mark.quick

@@ -1,5 +1,7 @@
 """What is no variable of Keras: trained as on one device, and refused by name where replicas would change it."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -45,6 +47,23 @@ class CountsInAFunction(layers.Layer):
         return x * 2
 
 
+class CountsInPython(layers.Layer):
+    """Cannot be traced."""
+
+    def __init__(self):
+        super().__init__(name="one")
+        self.held = (tf.Variable(0.0, trainable=False),)
+
+    def call(self, x):
+        if not tf.executing_eagerly():
+            raise TypeError("numbers alone")
+        self.held[0].assign_add(float(tf.reduce_sum(x)))
+        return x * 2
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
 class Remembers(layers.Layer):
     def __init__(self):
         super().__init__(name="one")
@@ -82,8 +101,11 @@ def model(layer):
     return template
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("kind", [MovingMean, CountsInABranch, CountsInAFunction, Remembers, CountsIds, Draws])
+KINDS = [MovingMean, CountsInABranch, CountsInAFunction, Remembers, CountsIds, Draws]
+WAYS = [*((kind, eagerly) for kind in KINDS for eagerly in (False, True)), (CountsInPython, True)]
+
+
+@pytest.mark.parametrize(("kind", "run_eagerly"), WAYS)
 def test_what_replicas_would_change_is_refused_by_name_before_they_do(kind, run_eagerly):
     template = model(kind())
     parallel = multi_gpu_model(template, gpus=3)
@@ -96,6 +118,8 @@ def test_what_replicas_would_change_is_refused_by_name_before_they_do(kind, run_
     held = template.layers[0].held
     if kind is MovingMean:
         np.testing.assert_array_equal(held, np.zeros(4))
+    if kind is CountsInPython:
+        assert float(held[0]) == 0
     if kind is Remembers:
         assert held.size() == 0
 
@@ -155,6 +179,27 @@ def test_a_variable_that_keras_does_not_know_has_the_gradient_of_one_device(make
 
     for given, expected in zip(gradients(3), gradients(None), strict=True):
         np.testing.assert_allclose(given, expected, **ONE_CALL)
+
+
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_so_it_has_in_groups(synchronized):
+    def gradients(groups):
+        keras.utils.set_random_seed(0)
+        layer, variables = scaled()
+        inputs = keras.Input((4,))
+        with on_device("GPU:0") if groups else contextlib.nullcontext():
+            hidden = layers.Dense(4)(inputs)
+        with on_device("GPU:1") if groups else contextlib.nullcontext():
+            hidden = layers.BatchNormalization(synchronized=synchronized, trainable=synchronized)(layer(hidden))
+        template = keras.Model(inputs, layers.Dense(2)(hidden))
+        spread = multi_gpu_model(template, gpus=groups) if groups else template
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(spread(tf.constant(X), training=True) ** 2)
+        found = tape.gradient(loss, [*variables, *template.trainable_variables])
+        return [tf.convert_to_tensor(gradient) for gradient in found]
+
+    for given, expected in zip(gradients([["CPU:1", "CPU:2"], ["CPU:3", "CPU:4"]]), gradients(None), strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_function_with_a_trace_of_its_own_reads_and_trains_the_weights_of_now():

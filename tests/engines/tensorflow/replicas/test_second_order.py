@@ -119,3 +119,35 @@ def test_weights_that_a_derivative_does_not_depend_on_have_no_gradient(of, eager
     x, y = np.random.default_rng(0).normal(size=(7, 3)), np.ones(7)
     for given, expected in zip(trained(3), trained(None), strict=True):
         np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
+
+
+def slope_of_an_input_alone(model, x, tape):
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(x)
+        y = model(x, training=True)
+    return inner.gradient(y, x)
+
+
+@pytest.mark.parametrize("in_a_graph", [False, True])
+@pytest.mark.parametrize("of", [slope, slope_of_an_input_alone, curvature, slope_and_value])
+def test_nor_have_they_in_a_loop_of_ones_own(of, in_a_graph):
+    def gradients(gpus):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((3,))
+        hidden = layers.Dense(4, activation="silu")(inputs)
+        template = keras.Model(inputs, layers.Dense(1)(layers.Dense(3, activation="tanh")(hidden)))
+        model, found = multi_gpu_model(template, gpus) if gpus else template, []
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(of(model, x, tape) ** 2)
+            found[:] = tape.gradient(loss, template.trainable_variables)
+            return [gradient for gradient in found if gradient is not None]
+
+        numbers = (tf.function(step) if in_a_graph else step)(tf.constant(np.random.default_rng(0).normal(size=(7, 3))))
+        return [gradient is None for gradient in found], numbers
+
+    (missing, numbers), (expected, of_one) = gradients(3), gradients(None)
+    assert missing == expected == [False] * 5 + [of is not slope_and_value]
+    for given, known in zip(numbers, of_one, strict=True):
+        np.testing.assert_allclose(given, known, rtol=1e-9, atol=1e-12)

@@ -130,7 +130,7 @@ def of_ids():
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
 
 
-def test_a_step_that_fails_leaves_no_trace_in_this_model_and_in_others():
+def test_a_step_that_fails_leaves_no_trace_in_this_model_and_in_others_nor_does_clear_session():
     ids = RNG.integers(0, 9, (27, 5))
     parallel = multigpu.multi_gpu_model(of_ids(), gpus=3)
     parallel.compile("sgd", "mse")
@@ -138,6 +138,10 @@ def test_a_step_that_fails_leaves_no_trace_in_this_model_and_in_others():
         with pytest.raises(tf.errors.InvalidArgumentError, match="indices"):
             parallel.train_on_batch(np.full((27, 5), 77), TARGETS)
         assert np.isfinite(parallel.train_on_batch(ids, TARGETS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="indices"):
+        parallel.train_on_batch(np.full((27, 5), 77), TARGETS)
+    keras.utils.clear_session()
+    assert np.isfinite(parallel.train_on_batch(ids, TARGETS))
     assert_same_training(of_ids, ids, TARGETS, compile=small_steps, batch_size=13, only_fit=True)
 
 

@@ -2,7 +2,8 @@
 
 For a tape around it, a function is one op: the gradient is zero for each weight that leads to any of its results. One
 device has no gradient for a weight that leads to none of the used results. So a weight that leads only to some results
-passes a gate, which lets a gradient back if one of these results was used.
+passes a gate, which lets a gradient back if one of these results was used. So does a weight on which no derivative
+depends, such as a last bias: one device has no gradient for it if a loss uses only derivatives.
 """
 
 import contextvars
@@ -27,7 +28,7 @@ from multigpu.engines.tensorflow.weights.gradient_structure import GradientStruc
 
 @dataclass(frozen=True)
 class Gate:
-    """A variable that leads only to some results of a function.
+    """A variable that leads only to some results of a function, or to no derivative of them.
 
     Attributes:
         variable: the variable.
@@ -44,7 +45,9 @@ class Gate:
 
         @custom_gradient
         def gated(handle: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            return tf.identity(handle), lambda upstream: upstream if structure.any_used(self.results) else None
+            return tf.identity(
+                handle
+            ), lambda upstream: upstream if structure.any_used(self.results, id(self)) else None
 
         return gated(self.variable.handle)
 
@@ -78,6 +81,8 @@ class CallAsFunction:
         function: Any = self._function.get_concrete_function(*taken)
         graph, gated = function.graph, self._with_gates(function)
         structure = GradientStructure()
+        if gated:
+            taken = *_leaving((args, kwargs), structure), *taken[2:]
         token = _structure.set(structure)
         try:
             given = self._function(*taken)
@@ -118,13 +123,32 @@ class CallAsFunction:
 
 
 def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
-    """Return the gates that a trace needs: none if it has one result, or for weights that lead to all."""
+    """Return the gates that a trace needs."""
     used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
     reached: dict[int, tuple[tf.Variable, list[int]]] = {}
-    for number in used if len(used) > 1 else ():
+    for number in used:
         for weight in merged.weights_behind(results[number]):
             reached.setdefault(id(weight), (weight, []))[1].append(number)
-    return [Gate(weight, frozenset(some)) for weight, some in reached.values() if len(some) < len(used)]
+    added = set(map(id, merged.weights_added()))
+    gated = [(w, some) for number, (w, some) in reached.items() if len(some) < len(used) or number in added]
+    return [Gate(weight, frozenset(some)) for weight, some in gated]
+
+
+def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:
+    """Return the same arguments, with a record of who uses their gradients: only a gradient of a gradient does."""
+
+    def leaving(number: int, x: Any) -> Any:
+        if not (isinstance(x, tf.Tensor) and is_differentiable(x)):
+            return x
+
+        @custom_gradient
+        def identical(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+            return tf.identity(value), lambda upstream: structure.leaves(upstream, number)
+
+        return identical(x)
+
+    flat = [leaving(-1 - number, x) for number, x in enumerate(keras.tree.flatten(arguments))]
+    return keras.tree.pack_sequence_as(arguments, flat)
 
 
 def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:

@@ -46,6 +46,7 @@ class Merged(NamedTuple):
     types: dict[int, Types]  # by the id of the weight
     kept: list[Kept]  # attributes of layers that the call has set
     weights_behind: Callable[[tf.Tensor], list[tf.Variable]]  # a tensor of the same trace
+    weights_added: Callable[[], list[tf.Variable]]  # to all else: see `Reach.added`
 
 
 def data_parallel(
@@ -233,11 +234,13 @@ class _Steps:
             with_rows, losses = watched[: len(with_rows)], watched[len(with_rows) :]
             inner, number = layout.inner(with_rows), len(replica.global_batch.tensors)
             replica.give_kept(inner[number:])
-            of_batch = replica.global_batch.compute(self.parts, self.batch, inner[:number], together)
+            noise = results[0].noise
+            of_batch = replica.global_batch.compute(self.parts, self.batch, inner[:number], noise, together)
         replica.updates.assign([result.updates for result in results], slices.kept, together)
         of_batch.assign()
         given = Given(layout.outputs(with_rows), _in_order(losses, of_batch.losses))
-        return Merged(given, self.types, [each.now() for each in replica.kept], self._weights_behind)
+        kept = [each.now() for each in replica.kept]
+        return Merged(given, self.types, kept, self._weights_behind, lambda: self._weights_added(replica))
 
     def _weights_behind(self, tensor: tf.Tensor) -> list[tf.Variable]:
         """Return the weights that lead to a tensor of this trace, through replicas or read for the global batch."""
@@ -249,6 +252,12 @@ class _Steps:
         handles |= self.reach.tables_of(used)
         known = [*map(backing_variable, self.parts.template.trainable_variables), *self.reach.tables]
         return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
+
+    def _weights_added(self, replica: Replica) -> list[tf.Variable]:
+        """Return the weights that are only added to results, unless the global batch reads weights as well."""
+        assert self.reach is not None  # it was traced
+        numbers = [] if replica.global_batch.has_calls else self.reach.added()
+        return [backing_variable(self.parts.weights[number]) for number in numbers]
 
 
 def _in_order(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:

@@ -124,6 +124,8 @@ class FirstBatchCheck:
         self._slices = Span(0, middle), Span(middle, size)
         try:
             result = self._runs.run(rows)
+        except WholeBatchError:
+            raise
         except Exception:  # any error: code that one device cannot run also ends the step, which raises its own error
             return False
         whole = self._runs.merged([result], [rows])

@@ -14,6 +14,7 @@ from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, t
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls
 from multigpu.engines.tensorflow.replicas.outputs import Result
+from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Function, Replica, complete_trace
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
@@ -84,7 +85,9 @@ class TrialRuns:
 
     def run(self, rows: Span, change: Change = tf.identity) -> Result:
         """Return the template's results for some rows, after a change to each tensor of its input."""
-        with self._apart():
+        op_by_op = self._function == self._run_replica
+        refused = changes_refused([self._parts.template, *self._parts.layers])
+        with self._apart(), refused if op_by_op else contextlib.nullcontext():
             results = self._function(*self._taken(rows, change))
             return self._replica.layout.open(results)  # run op by op, it is known only now
 

@@ -56,6 +56,8 @@ class StagedRun:
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Return the results of all slices, one slice after the other, on no tape around."""
+        for table in self.tables:
+            table.read_value()  # so that tapes know of the read: stages take only the handle
         hidden = []
         for x in arrived:
             with tf.device(x.device or None):  # a copy of a bucket stays where it is

@@ -42,7 +42,10 @@ class StagedTrace:
         self.gradients: list[Gradient] = []
         self.of_tables: list[Gradient] = []
         replica.on_tape = used is not None and not used
+        known = len(replica.tables)
         self.function = replica.trace(self._run)
+        if len(replica.tables) > known:  # it reads variables of TensorFlow, as is known now: they have gradients, too
+            self.function = replica.trace(self._run)
         ops = self.function.graph.get_operations()
         self.sums = replica.noted.sums
         self.stages: list[Stage] = cut(
@@ -83,7 +86,6 @@ class StagedTrace:
         targets = [self.results[i] for i in self.used]
         self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
         graph: Any = tf.compat.v1.get_default_graph()
-        self._replica.note_read(graph.variables)
         tables = [graph.capture(table.handle) for table in self._replica.tables]
         sources = [*(x for x in inputs if is_differentiable(x)), *tables]
         found = tf.compat.v1.gradients(targets, sources, self.upstream, colocate_gradients_with_ops=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, floating, untaped
+from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 
 class Run(Protocol):
@@ -16,9 +17,11 @@ class Run(Protocol):
 
     Attributes:
         device: the device for ops without another device.
+        structure: records each backward pass.
     """
 
     device: str
+    structure: GradientStructure
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
@@ -107,21 +110,23 @@ class Backward:
 
         @custom_gradient
         def first_order(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-            again = functools.partial(self._second_order, used, given[: len(given) - len(tables)], parts)
+            again = functools.partial(self._second_order, first_pass, used, given[: len(given) - len(tables)], parts)
             return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
 
-        tables = self._run.tables
+        tables, first_pass = self._run.tables, self._run.structure.number
         values = first_order(*self._arrived, *upstream, *tables)
         return [_with_values(gradients[part], x) for part, x in zip(parts, values, strict=True)]
 
     def _second_order(
         self,
+        first_pass: int,
         used: Sequence[int],
         arguments: Sequence[tf.Tensor],
         parts: Sequence[int],
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
         """Return gradients of some parts' gradients, for the arguments and tables, by another run of the replica."""
+        self._run.structure.begin_after(first_pass)
         with tf.device(self._run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self._run.tape(arguments[: len(self._arrived)])

@@ -2,7 +2,8 @@
 
 The numbers of slices do not tell the number of the batch: it may be a sum over rows, a mean, a masked mean, or anything
 else. So a layer that adds a loss, or assigns a variable, is called once more, with merged inputs. The layers that it
-calls are not called again: their outputs for the slices are merged instead.
+calls are not called again: their outputs for the slices are merged instead. The call draws the noise of the replicas,
+because it starts from the states that their generators had then.
 """
 
 import contextlib
@@ -50,6 +51,7 @@ class GlobalBatchCalls:
         losses: the numbers of the added losses that depend on rows, and are not known to be means over rows.
         variables: the assigned variables that depend on rows, and are not known to be means over rows.
         tensors: the tensors that replicas must return for these calls. Their slices are merged.
+        noise: the states of generators that replicas must return. They are the same in all replicas.
     """
 
     def __init__(
@@ -71,9 +73,21 @@ class GlobalBatchCalls:
         self._root = calls.root
         needed = [tensor for call in self._calls for tensor in _needed(call, is_root=call is calls.root)]
         self.tensors = list({id(tensor): tensor for tensor in needed}.values())
+        states = [state for call in self._calls for state in _states(call, is_root=call is calls.root)]
+        self.noise = list({id(state): state for state in states}.values())
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether there are any calls to compute."""
+        return bool(self._calls)
 
     def compute(
-        self, parts: TemplateParts, batch: CallArguments, merged: Sequence[tf.Tensor], workers: OneWorker
+        self,
+        parts: TemplateParts,
+        batch: CallArguments,
+        merged: Sequence[tf.Tensor],
+        noise: Sequence[tf.Tensor],
+        workers: OneWorker,
     ) -> Computed:
         """Compute the calls that were not made for slices.
 
@@ -81,13 +95,16 @@ class GlobalBatchCalls:
             parts: the parts of the template.
             batch: the global batch.
             merged: the merged `tensors`.
+            noise: the values of `noise`.
             workers: the workers whose rows belong to the batch.
         """
         known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
-        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried)
+        states = {id(of_slice): state for of_slice, state in zip(self.noise, noise, strict=True)}
+        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried, states)
         losses: dict[int, tf.Tensor] = {}
         for call in self._calls:
-            scope.calls = replay = _Replay(call, call is self._root, whole.merged)
+            scope.calls = replay = _Replay(call, call is self._root, whole.merged, scope.draw_on)
+            scope.draw_on(call.draws_from, call.drawn_before)
             first = len(scope.losses)
             in_place = scopes_noted(lambda device: contextlib.nullcontext())
             with scope, inside_replica(), in_place, as_one_graph(scope), replay.noted(parts.layers):
@@ -118,9 +135,11 @@ def depending_on(rows: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], bool]:
 class _Replay(LayerCalls):
     """Makes a known call again. Inner calls that stand alone return their previous outputs."""
 
-    def __init__(self, known: LayerCall, is_root: bool, merged: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, known: LayerCall, is_root: bool, merged: Callable[[Any], Any], draw_on: Callable[..., None]
+    ) -> None:
         super().__init__(known.layer)
-        self._merged = merged
+        self._merged, self._draw_on = merged, draw_on
         self._made_again = [(known, self.root)] if is_root else []
         self._to_come = [iter(known.inner if is_root else [dataclasses.replace(known, stands_alone=False)])]
 
@@ -136,6 +155,7 @@ class _Replay(LayerCalls):
         if known is None or known.layer is not made.layer:
             raise other_calls(made.layer)
         if known.stands_alone:
+            self._draw_on(known.draws_from, known.drawn_after)
             return self._merged(known.outputs)
         self._made_again.append((known, made))
         self._to_come.append(iter(known.inner))
@@ -148,9 +168,18 @@ class _Replay(LayerCalls):
 class _GlobalBatchScope(ReplicaScope):
     """A scope with the variables as they are, which keeps assigned values aside. Gradients come from all workers."""
 
-    def __init__(self, workers: OneWorker, carried: Sequence[keras.Variable]) -> None:
+    def __init__(self, workers: OneWorker, carried: Sequence[keras.Variable], states: Mapping[int, tf.Tensor]) -> None:
         super().__init__([], [], carried)
         self._workers = workers
+        self._states = states
+
+    def draw_on(self, generators: Collection[int], states: Mapping[int, tf.Tensor]) -> None:
+        """Set generators to their states in a slice, or else to those at the start of the step."""
+        for number in generators:
+            if number in states:
+                self.state_mapping[number] = self._states[id(states[number])]
+            else:
+                self.state_mapping.pop(number, None)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Return the assigned value, or None: Keras then reads the real one."""
@@ -193,6 +222,15 @@ def _leaves(
     """Return whether a call itself adds such a loss, assigns such a variable, or sets such an attribute."""
     added, assigned = (loss in losses for loss in call.losses), (id(v) in variables for v in call.assigned)
     return any(added) or any(assigned) or any(each.place in places for each in call.kept)
+
+
+def _states(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
+    """Return the states of generators at the start of a call, and after each inner call that is not made again."""
+    yield from (call.drawn_before[number] for number in call.draws_from & call.drawn_before.keys() if not is_root)
+    for own in own_calls(call):
+        for inner in own.inner:
+            if inner.stands_alone:
+                yield from (inner.drawn_after[number] for number in inner.draws_from)
 
 
 def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:

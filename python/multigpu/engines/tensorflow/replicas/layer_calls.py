@@ -31,6 +31,8 @@ class LayerCall:
         assigned: the variables that it assigned itself.
         kept: the attributes of its layer that it set to tensors.
         ops: the numbers of the ops that it made in the current graph.
+        drawn_before: the states, before the call, of the generators of noise in use, by the ids of their variables.
+        drawn_after: the states after the call.
         stands_alone: whether all of its input and output tensors have rows, so that slices of them can be merged.
     """
 
@@ -43,7 +45,14 @@ class LayerCall:
     assigned: list[keras.Variable] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     ops: range = range(0)
+    drawn_before: dict[int, tf.Tensor] = field(default_factory=dict)
+    drawn_after: dict[int, tf.Tensor] = field(default_factory=dict)
     stands_alone: bool = False
+
+    @property
+    def draws_from(self) -> set[int]:
+        """The ids of the generators from which the call draws."""
+        return {number for number, x in self.drawn_after.items() if x is not self.drawn_before.get(number)}
 
 
 class LayerCalls:
@@ -55,12 +64,14 @@ class LayerCalls:
             sums over all values, divided by the rows.
         kept: the attributes that are set to tensors at its end, each once, with their values before.
         assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
+        drawn: returns the states of the generators of noise in use, by the ids of their variables.
     """
 
     def __init__(self, template: keras.Layer) -> None:
         self.root = LayerCall(template)
         self.means: set[int] = set()
         self.assigned_by_users: set[int] = set()
+        self.drawn: Callable[[], dict[int, tf.Tensor]] = dict
         self.kept: list[Kept] = []
         self._stack = [self.root]
         self._means_to_come = 0
@@ -103,7 +114,7 @@ class LayerCalls:
             self.assigned_by_users.add(id(variable))
 
     def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        made = LayerCall(layer, args, kwargs)
+        made = LayerCall(layer, args, kwargs, drawn_before=self.drawn())
         self._stack[-1].inner.append(made)
         self._stack.append(made)
         self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
@@ -111,6 +122,7 @@ class LayerCalls:
             made.outputs = self._run(made, call)
         finally:
             self._stack.pop()
+        made.drawn_after = self.drawn()
         made.ops, made.kept = range(first, self._num_ops()), attributes.kept()
         regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES
         self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0

@@ -19,10 +19,18 @@ WITH_ROWS = object()  # in the place of a merged output
 
 
 class Result(NamedTuple):
-    """The results of a run: outputs and their attributes, inner layers' tensors, added losses, values of state."""
+    """The results of a run.
+
+    Attributes:
+        with_rows: outputs and their attributes, and inner layers' tensors.
+        losses: added losses.
+        noise: states of generators at some calls of layers, the same in all replicas.
+        updates: values of state.
+    """
 
     with_rows: list[tf.Tensor]
     losses: list[tf.Tensor]
+    noise: list[tf.Tensor]
     updates: list[tf.Tensor]
 
 
@@ -60,7 +68,9 @@ def is_constant(output: Any) -> bool:
 class OutputLayout:
     """The places of outputs, their masks and logits, and losses in the flat list that a function can return."""
 
-    def __init__(self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, rows: tf.Tensor) -> None:
+    def __init__(
+        self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, num_noise: int, rows: tf.Tensor
+    ) -> None:
         """Record what the template, and layers inside of it, returned for `rows` rows."""
         flat = keras.tree.flatten_with_path(outputs)
         for path, output in flat:
@@ -69,11 +79,11 @@ class OutputLayout:
         leaves = [output for _, output in flat if not is_constant(output)]
         self._structure, self._riders = keras.tree.map_structure(lambda _: 0, outputs), Riders(leaves)
         self.with_rows, self._num_inner = [*leaves, *self._riders.of(leaves), *inner], len(inner)
-        self.num_losses = num_losses
+        self.num_losses, self._num_noise = num_losses, num_noise
 
     @property
     def num_differentiable(self) -> int:
-        """How many of the flat tensors, from the first on, may have a gradient: all except the updates."""
+        """How many of the flat tensors, from the first on, may have a gradient: all except noise and updates."""
         return len(flatten_composites(self.with_rows)) + self.num_losses
 
     @property
@@ -91,7 +101,8 @@ class OutputLayout:
         """Return the flat tensors of one run, by their meaning."""
         rows, losses = len(flatten_composites(self.with_rows)), self.num_differentiable
         with_rows = restore_composites(self.with_rows, list(flat[:rows]))
-        return Result(with_rows, list(flat[rows:losses]), list(flat[losses:]))
+        noise = losses + self._num_noise
+        return Result(with_rows, list(flat[rows:losses]), list(flat[losses:noise]), list(flat[noise:]))
 
     def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
         """Return merged tensors and losses, watched under the numbers of their slices in the flat list."""

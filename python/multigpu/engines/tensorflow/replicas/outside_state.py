@@ -4,10 +4,12 @@ A trace reads it in its place. A custom loop may train such variables, though Ke
 changed them, each replica would do so.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
@@ -38,13 +40,34 @@ def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Seq
     graph: Any = function.graph
     for (held, _), op in zip(graph.captures, _changed_by(graph, [inside for _, inside in graph.captures]), strict=True):
         if op is not None:
-            raise refuse(
-                "layers that keep what they change in variables of Keras, of which a batch has one value",
-                f"{_name(held, function, layers)}, which {op} changes: every replica would do so",
-                "Make it by `self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; "
-                "or change it in a callback or a step of your own, outside of the model's call.",
-                error=WholeBatchError,
-            )
+            raise _refusal(_name(held, function, layers), op)
+
+
+@contextlib.contextmanager
+def changes_refused(layers: Sequence[keras.Layer]) -> Iterator[None]:
+    """Raise an error if code that runs op by op changes a TensorFlow variable. Only the values show this.
+
+    Raises:
+        WholeBatchError: names the layer that has the variable, which has its old value again.
+    """
+    held = [(name, _state_of(x)) for name, x in _held(layers)]
+    before = [(name, x, x.numpy()) for name, x in held if isinstance(x, tf.Variable)]
+    yield
+    changed = [(name, x, value) for name, x, value in before if not np.array_equal(x, value)]
+    for _, variable, value in changed:
+        variable.assign(value)
+    if changed:
+        raise _refusal(changed[0][0], "an assignment")
+
+
+def _refusal(held: str, changes: str) -> WholeBatchError:
+    return refuse(
+        "layers that keep what they change in variables of Keras, of which a batch has one value",
+        f"{held}, which {changes} changes: every replica would do so",
+        "Make it by `self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; "
+        "or change it in a callback or a step of your own, outside of the model's call.",
+        error=WholeBatchError,
+    )
 
 
 def _changed_by(graph: Any, handles: Sequence[tf.Tensor]) -> list[str | None]:
@@ -67,17 +90,22 @@ def _changing(handle: tf.Tensor) -> Iterator[str]:
 
 def _name(handle: tf.Tensor, function: tf.types.experimental.ConcreteFunction, layers: Sequence[keras.Layer]) -> str:
     """Return a name for a handle: the attribute of a layer that has it, or the variable's name."""
+    for name, x in _held(layers):
+        if any(getattr(_state_of(x), handle_of, None) is handle for handle_of in HANDLES):
+            return name
+    names = [variable.name for variable in function.variables if variable.handle is handle]
+    return f"the variable {names[0]!r}" if names else "a resource that no layer has as an attribute"
+
+
+def _held(layers: Sequence[keras.Layer]) -> Iterator[tuple[str, Any]]:
+    """Return the attributes of layers, and the items of lists and dicts, with names of attribute and layer."""
     for layer in layers:
         for name, value in vars(layer).items():
             if name.startswith("_self_"):  # TensorFlow's list of its attributes
                 continue
             held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-            if any(_has(x, handle) for x in held):
-                return f"{name!r} of layer {layer.name!r}"
-    names = [variable.name for variable in function.variables if variable.handle is handle]
-    return f"the variable {names[0]!r}" if names else "a resource that no layer has as an attribute"
+            yield from ((f"{name!r} of layer {layer.name!r}", x) for x in held)
 
 
-def _has(x: object, handle: tf.Tensor) -> bool:
-    state = x.state if isinstance(x, tf.random.Generator) else x
-    return any(getattr(state, name, None) is handle for name in HANDLES)
+def _state_of(x: Any) -> Any:
+    return x.state if isinstance(x, tf.random.Generator) else x

@@ -12,6 +12,11 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.private_api.graphs import bodies_of
 from multigpu.engines.tensorflow.weights.gradient_structure import inputs_reached
 
+SUMS = (  # ops whose gradients depend on shapes alone
+    *("Add", "AddN", "AddV2", "BiasAdd", "Cast", "ConcatV2", "ExpandDims", "Identity", "IdentityN", "Mean", "Neg"),
+    *("Pack", "Reshape", "Squeeze", "StridedSlice", "Sub", "Sum", "Transpose"),
+)
+
 
 def _gradients(targets: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     found = tf.gradients(targets, sources)
@@ -37,6 +42,11 @@ class Reach:
     def weights_of(self, used: Iterable[int]) -> set[int]:
         """Return the numbers of the weights that lead to any of these results."""
         return {number for number in self._inputs_of(used) if number < self.num_weights}
+
+    def added(self) -> set[int]:
+        """Return the numbers of the weights that are only added to results: no other gradient depends on them."""
+        function: Any = self.function
+        return {number for number, x in enumerate(function.inputs[: self.num_weights]) if _is_added(x)}
 
     def weights_of_gradients(self, used: Iterable[int], inputs: Iterable[int]) -> set[int]:
         """Return the numbers of the weights that lead to gradients of these results by these inputs.
@@ -66,3 +76,16 @@ class Reach:
     def _inputs_of(self, used: Iterable[int]) -> set[int]:
         function: Any = self.function
         return inputs_reached([self.results[number] for number in used], function.inputs)
+
+
+def _is_added(x: tf.Tensor) -> bool:
+    """Return whether a graph uses a tensor only in sums."""
+    seen, pending = set[int](), [x]
+    while pending:
+        for op in pending.pop().consumers():
+            made = [output for output in op.outputs if output.dtype.is_floating or output.dtype.is_complex]
+            if made and op.type not in SUMS:
+                return False
+            pending += [output for output in made if id(output) not in seen]
+            seen.update(map(id, made))
+    return True

@@ -177,19 +177,19 @@ class Replica:
 
         Returns:
             Dense components of outputs, masks and inner layers' tensors, only with rows that count; added losses;
-            packed updates.
+            states of generators of noise; packed updates.
         """
         call = seeds_on_host(self._call_template)
         if self._parts.jit_compile:
             call = compiled(call, inputs)
         results = call(*inputs)
-        with_rows, losses, values = self.layout.open(results)
+        with_rows, losses, noise, values = self.layout.open(results)
         kept = Position.at_end_of(inputs).kept
         with_rows = [drop_standby(x, kept) for x in with_rows]
         self.updates = Updates(self._assigned)
         pack = seeds_on_host(self.updates.pack)
         packed = pack({id(v): value for v, value in zip(self._assigned, values, strict=True)})
-        return [*flatten_composites(with_rows), *losses, *packed]
+        return [*flatten_composites(with_rows), *losses, *noise, *packed]
 
     def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         position = Position.at_end_of(inputs)
@@ -207,12 +207,13 @@ class Replica:
         losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
         self.kept = calls.kept
         inner = [*self.global_batch.tensors, *(x for each in self.kept_with_rows for x in each.tensors)]
-        self.layout = OutputLayout(outputs, inner, len(losses), count_rows(slices[:1]))
+        noise = self.global_batch.noise
+        self.layout = OutputLayout(outputs, inner, len(losses), len(noise), count_rows(slices[:1]))
         if not (self._alone or tf.executing_eagerly()):
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self._batch.training)
         self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
         values = [scope.value_now(variable) for variable in self._assigned]
-        return [*flatten_composites(self.layout.with_rows), *losses, *values]
+        return [*flatten_composites(self.layout.with_rows), *losses, *noise, *values]
 
     def _devices(self, replica: tf.Tensor) -> Sequence[str]:
         """Return the devices of the parts in a run op by op. A trace does not have them."""
@@ -244,6 +245,7 @@ class Replica:
         args, kwargs = self._batch.rebuild(slices)
         scope, noise = ReplicaScope(self._variables, sent, self.carried), SliceNoise(slices, position, self.draws)
         scope.calls = calls = LayerCalls(self._parts.template)
+        calls.drawn = scope.drawn
         with self._around(scope, noise, position), calls.noted(self._parts.layers):
             outputs = self._parts.template(*args, **kwargs)
         for each in calls.kept if not (self._alone and tf.executing_eagerly()) else ():

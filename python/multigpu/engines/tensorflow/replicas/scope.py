@@ -107,6 +107,11 @@ class ReplicaScope(keras.StatelessScope):
         value = self.state_mapping.get(id(variable))
         return self.value_before(variable) if value is None else value
 
+    def drawn(self) -> dict[int, tf.Tensor]:
+        """Return the states of the generators from which the template has drawn, by the ids of their variables."""
+        known = self.state_mapping
+        return {id(v): known[id(v)] for v in self.updated if is_seed(v) and id(v) in known}
+
     @property
     def carried_values(self) -> list[tf.Tensor]:
         """Return the values of the carried variables, which enter or leave a branch or loop."""

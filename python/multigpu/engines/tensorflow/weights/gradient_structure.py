@@ -22,13 +22,16 @@ class GradientStructure:
 
     Attributes:
         used: numbers of the results (outputs, then added losses) on which the differentiated value depends.
+        number: of this pass. A gradient of its gradients is asked for in a later one.
     """
 
     used: set[int] = field(default_factory=set)
+    number: int = 0
     _watched: dict[int, tf.Tensor] = field(default_factory=dict)  # by the numbers of the results
     _always: set[int] = field(default_factory=set)  # numbers of results that cannot be watched
     _connected: set[int] = field(default_factory=set)  # numbers of the weights on which the value depends
     _at_owners: bool = False
+    _asked: set[int] = field(default_factory=set)  # ids of the variables that were asked about
     _of_replicas: dict[int, list[tf.Tensor | tf.IndexedSlices | None]] = field(default_factory=dict)
 
     def of_replicas(
@@ -49,7 +52,7 @@ class GradientStructure:
         @custom_gradient
         def watched(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
             def note(upstream: tf.Tensor) -> tf.Tensor:
-                self._go_on()
+                self._go_on(again=number in self.used - self._always)
                 self.used.add(number)
                 return upstream
 
@@ -80,15 +83,32 @@ class GradientStructure:
         self._at_owners = True
         return self._connected.intersection(weights)
 
-    def any_used(self, numbers: Collection[int]) -> bool:
-        """Return whether any of these results was used. Owners call this after all replicas."""
+    def any_used(self, numbers: Collection[int], asks: int) -> bool:
+        """Return whether any of these results was used. Each owner calls this once, after all replicas."""
+        if asks in self._asked:
+            self._begin()
+        self._asked.add(asks)
         self._at_owners = True
         return not self.used.isdisjoint(numbers)
 
-    def _go_on(self) -> None:
-        """Start again if the previous backward pass has reached the owners."""
-        if self._at_owners:
-            self.used, self._connected, self._at_owners = set(self._always), set(), False
+    def leaves(self, gradient: tf.Tensor, number: int) -> tf.Tensor:
+        """Return the gradient of an input, which ends this pass; the next pass notes whether it was used."""
+        self._at_owners = True
+        return self.watch(gradient, number)
+
+    def begin_after(self, number: int) -> None:
+        """Start again if this is still the pass with this number, of which a gradient is differentiated."""
+        if self.number == number:
+            self._begin()
+
+    def _go_on(self, again: bool = False) -> None:
+        """Start again if the previous backward pass has reached the owners, or has done the same already."""
+        if self._at_owners or again:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.used, self._connected, self._at_owners = set(self._always), set(), False
+        self._asked, self.number = set(), self.number + 1
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:
