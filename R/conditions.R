@@ -76,7 +76,7 @@ interrupt <- function() {
 refuse_again <- function(e) {
   if (inherits(e, "multigpu_error")) rlang::cnd_signal(e)
   python <- python_error(e)
-  class <- c(if (inherits(python, "multigpu.plan.plan.TooFewGPUsError")) "multigpu_too_few_gpus", class(e)[[1]])
+  class <- c(if (any(endsWith(class(python), ".TooFewGPUsError"))) "multigpu_too_few_gpus", class(e)[[1]])
   parts <- lapply(c("expected", "received", "use"), part_of, error = python)
   if (is.null(parts[[1]])) {
     raise(cli::ansi_strip(clean_message(full_message(e))), class = class, python = e)
