@@ -1,7 +1,7 @@
 #' Show what each device stores and transfers
 #'
-#' Lists for each device of a parallel model the bytes that it stores, and those that it receives and sends in a training
-#' step.
+#' Lists for each device of a parallel model the bytes that it stores, and those that it receives and sends in a
+#' training step.
 #'
 #' @param object A parallel model, made by [multi_gpu_model()].
 #' @param batch_size Rows of a global batch, to show how many of them each replica gets.

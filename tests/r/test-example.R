@@ -41,22 +41,16 @@ model = keras.models.load_model('my_model.h5', compile=False)
 print(type(model).__name__, model.count_params())
 "
 
-expect_example_runs <- function(backend) {
-  folder <- tempfile("example")
-  dir.create(folder)
-  old <- setwd(folder)
-  on.exit(setwd(old))
-  printed <- run_in_new_r(example, env = paste0("KERAS_BACKEND=", backend))
-  expect_equal(as.numeric(tail(printed, 1)), 16, tolerance = 1e-4) # probabilities of 16 images, in float32
-  writeLines(in_stock_keras, "load.py")
-  loaded <- system2(reticulate::py_config()$python, c("-I", "load.py"), stdout = TRUE, stderr = FALSE)
-  expect_identical(tail(loaded, 1), "Functional 20881970")
+for (backend in c("tensorflow", "jax")) {
+  test_that(paste("the example of the help page runs on", backend, "and Keras loads its file"), {
+    folder <- tempfile("example")
+    dir.create(folder)
+    old <- setwd(folder)
+    on.exit(setwd(old))
+    printed <- run_in_new_r(example, env = paste0("KERAS_BACKEND=", backend))
+    expect_equal(as.numeric(tail(printed, 1)), 16, tolerance = 1e-4) # probabilities of 16 images, in float32
+    writeLines(in_stock_keras, "load.py")
+    loaded <- system2(reticulate::py_config()$python, c("-I", "load.py"), stdout = TRUE, stderr = FALSE)
+    expect_identical(tail(loaded, 1), "Functional 20881970")
+  })
 }
-
-test_that("the example of the help page runs on TensorFlow, and Keras loads its file", {
-  expect_example_runs("tensorflow")
-})
-
-test_that("the example of the help page runs on JAX, and Keras loads its file", {
-  expect_example_runs("jax")
-})
