@@ -475,7 +475,7 @@ def test_a_verb_that_was_assigned_to_the_model_is_refused(name):
     with pytest.raises(ValueError, match=f"Expected `{name}` to be defined by the class of a model") as error:
         multi_gpu_model(model, gpus=2)
     assert str(error.value) == (
-        f"Expected `{name}` to be defined by the class of a model, so that what it calls can run on all devices. "
+        f"Expected `{name}` to be defined by the class of a model, so that its calls can run on all devices. "
         f"Received: {model.name!r}, to which it was assigned. Write a subclass with a method `{name}(self, ...)`."
     )
 

@@ -140,7 +140,7 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
         (
             Source(),
             {},
-            "Expected `steps_per_epoch` to say how many batches to take from a generator. Received: "
+            "Expected `steps_per_epoch` to give the number of batches to take from a generator. Received: "
             "steps_per_epoch=None. Divide the number of rows by those of a batch.",
         ),
         (

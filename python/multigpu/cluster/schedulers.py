@@ -52,8 +52,8 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
         rank = next((_number(environ, name) for name in RANKS if name in environ), None)
     if not hosts or rank is None or not 0 <= rank < len(hosts):
         raise refuse(
-            "`--processes N` for workers on this machine, or `--hosts a,b` with the rank of this one, by `--rank` "
-            "or as mpirun says it, or a SLURM step",
+            "`--processes N` for workers on this machine, or `--hosts a,b` with this worker's rank, from `--rank` "
+            "or from mpirun, or a SLURM step",
             f"hosts={list(hosts)}, rank={rank}",
             "For instance `python -m multigpu launch --hosts 10.0.0.1,10.0.0.2 --rank 0 train.py`.",
         )
@@ -143,8 +143,8 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
     """
     if name := _counted_in(environ):
         raise refuse(
-            "variables that say where the other tasks are",
-            f"this is one of {environ[name]} tasks ({name}), and no variable says where all the others are",
+            "variables with the addresses of the other tasks",
+            f"this is one of {environ[name]} tasks ({name}), and no variable gives the addresses of all others",
             f"Start them with {SIZES[name]}; or set TF_CONFIG='{{}}' for each to train a model of its own.",
         )
 

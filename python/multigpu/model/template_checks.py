@@ -45,7 +45,7 @@ def _check_verbs(model: keras.Model) -> None:
     """Raise a ValueError if methods were assigned to the model itself: they would run on one device."""
     for name in assigned_verbs(model):
         raise refuse(
-            f"`{name}` to be defined by the class of a model, so that what it calls can run on all devices",
+            f"`{name}` to be defined by the class of a model, so that its calls can run on all devices",
             f"{model.name!r}, to which it was assigned",
             f"Write a subclass with a method `{name}(self, ...)`.",
         )

@@ -104,7 +104,7 @@ def _steps(arguments: dict[str, Any], name: str) -> int:
     steps = arguments.get(name)
     if not steps:
         raise refuse(
-            f"`{name}` to say how many batches to take from a generator",
+            f"`{name}` to give the number of batches to take from a generator",
             f"{name}={steps!r}",
             "Divide the number of rows by those of a batch.",
         )

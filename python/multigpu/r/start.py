@@ -35,7 +35,7 @@ def nobody_to_join() -> bool:
     """Return whether `join_cluster()` has nothing to do, so that devices can still be simulated after it.
 
     Raises:
-        ValueError: a scheduler has started several tasks, and no variable says where the others are.
+        ValueError: a scheduler has started several tasks, and no variable gives the addresses of the others.
     """
     if "TF_CONFIG" in os.environ or config_of_tasks(os.environ) is not None:
         return False

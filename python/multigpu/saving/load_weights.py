@@ -69,8 +69,8 @@ def _load_unlisted(
         raise refuse(
             "weights that fit the model",
             f"{str(shown)!r}, with others",
-            "Load it into a model of the same structure, or pass `skip_mismatch=True` to leave out what does not "
-            f"fit. Keras says: {error}",
+            "Load it into a model of the same structure, or pass `skip_mismatch=True` to skip layers that do not fit. "
+            f"Keras' error: {error}",
         ) from error
 
 

@@ -25,7 +25,7 @@ class Mismatch(NamedTuple):
         return refuse(
             f"{self.expected} for {self.what}",
             f"{self.found} in the file",
-            "Load it into a model of the same structure, or pass `skip_mismatch=True` to leave out what does not fit.",
+            "Load it into a model of the same structure, or pass `skip_mismatch=True` to skip layers that do not fit.",
         )
 
 

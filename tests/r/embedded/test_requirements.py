@@ -111,11 +111,11 @@ def test_an_r_package_that_does_not_load(monkeypatch):
     versions = f"1.41\n{multigpu.__version__}\n/library"
     monkeypatch.setattr(requirements, "check_r_and_rpy2", lambda: None)
     monkeypatch.setattr(session, "_bare_r", lambda: StandIn(versions, None))
-    with pytest.raises(RError, match=r"^The R package multigpu does not load; what R printed tells why\.$"):
+    with pytest.raises(RError, match=r"^The R package multigpu does not load\. The text that R printed gives"):
         session.started_r.__wrapped__()
 
 
 def test_an_r_that_cannot_answer(monkeypatch):
     monkeypatch.setattr(session, "started_r", lambda: StandIn(None))
-    with pytest.raises(RError, match=r"^R could not answer; what it printed tells why\.$"):
+    with pytest.raises(RError, match=r"^R could not answer\. The text that R printed gives the reason\.$"):
         run("1")

@@ -36,7 +36,7 @@ def ask(request: Request) -> Any:
     finally:
         pending.pop()
     if is_answered is None:
-        raise RError("R could not answer; what it printed tells why.")
+        raise RError("R could not answer. The text that R printed gives the reason.")
     return request.reply()
 
 
@@ -57,7 +57,7 @@ def started_r() -> LockedR:
         if requirements.is_before(reticulate, "1.41"):
             lock_rpy2(importlib.import_module("rpy2.rinterface_lib.openrlib"))
         if r.evaluate(ATTACH) is None:
-            raise RError("The R package multigpu does not load; what R printed tells why.")
+            raise RError("The R package multigpu does not load. The text that R printed gives the reason.")
     return r
 
 

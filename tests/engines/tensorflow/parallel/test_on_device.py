@@ -296,7 +296,7 @@ def test_adding_to_a_sequential_in_a_scope_is_refused():
 
 
 REFUSED = (
-    "Expected a model that says nothing of devices, since it is to run as a whole on each device that it is given. "
+    "Expected a model without `on_device()`, because it runs as a whole on each of its devices. "
     "Received: one in which 'encode' is called in `on_device()`. Build it without that; or give each replica a group "
     "of devices, one for each part, as in `multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']])`."
 )

@@ -117,7 +117,7 @@ def _of_arrays(
                 "among them",
                 f"{rows} rows in batches of {size} here, and {others:.0f} in batches of {others_size:.0f} on "
                 f"{cluster.name(number)}",
-                "Pass all rows everywhere; or pass what each worker has as a `tf.data.Dataset` with the auto-shard "
+                "Pass all rows everywhere; or pass each worker's own data as a `tf.data.Dataset` with the auto-shard "
                 "policy OFF.",
             )
 

@@ -141,7 +141,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             raise refuse(
                 "data of known length where `steps_per_execution` is above 1 and several workers train",
                 f"steps_per_execution={self.steps_per_execution} and data of unknown length",
-                "Pass `steps_per_epoch`, or say the length with "
+                "Pass `steps_per_epoch`, or set the length with "
                 "`dataset.apply(tf.data.experimental.assert_cardinality(n))`.",
             )
 

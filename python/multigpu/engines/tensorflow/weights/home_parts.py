@@ -72,7 +72,7 @@ def check_unplaced(model: keras.Layer) -> None:
 def parts_in_parts(name: str) -> ValueError:
     """Return the error for a device inside of a model that is itself spread, or placed, as a whole."""
     return refuse(
-        "a model that says nothing of devices, since it is to run as a whole on each device that it is given",
+        "a model without `on_device()`, because it runs as a whole on each of its devices",
         f"one in which {name!r} is called in `on_device()`",
         "Build it without that; or give each replica a group of devices, one for each part, as in "
         "`multi_gpu_model(model, gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']])`.",
