@@ -151,7 +151,7 @@ def test_a_mismatch_names_layer_and_both_shapes_and_changes_nothing():
         load_model_weights_hdf5(wide, OLD / "seq-parallel-weights.h5")
     assert str(raised.value) == (
         "Expected shape (16, 2) for weight 'sequential/head/kernel' of the template (layer 'sequential_1' in the file)."
-        " Received shape (16, 1) ('d2/kernel:0') in the file. Load it into a model of the same structure, or pass "
+        " Received: shape (16, 1) ('d2/kernel:0') in the file. Load it into a model of the same structure, or pass "
         f"`skip_mismatch=True` to skip layers that do not fit. The file is {str(OLD / 'seq-parallel-weights.h5')!r}."
     )
     assert_weights(wide, before)
