@@ -3,11 +3,11 @@
     python examples/custom_loop.py               # all GPUs of the machine
     python examples/custom_loop.py --simulate 4  # four simulated GPUs, to try it anywhere
 
-An encoder sees each signal twice, with other noise each time. Among the codes of all signals it has to find the other
-code of the same signal. `parallel(x, training=True)` runs on all GPUs and gives the codes of the global batch, so
-each row is compared with all others, also with those of other GPUs: `--gpus 1` prints the same losses. The loop clips
-gradients, decays the learning rate, and takes metrics of Keras. The signals are generated. Expect it to find 5 % of
-those that it was not trained with before the training, and 75 % after it.
+An encoder sees each signal twice, with different noise each time. Among the codes of all signals it has to find the
+other code of the same signal. `parallel(x, training=True)` runs on all GPUs and returns the codes of the global batch,
+so the loss compares each row with all others, also with rows on other GPUs: `--gpus 1` prints the same losses. The loop
+clips gradients, decays the learning rate, and uses metrics of Keras. The script generates the signals. Expect it to
+find 5 % of the new signals before the training, and 75 % after it.
 """
 
 import argparse

@@ -3,13 +3,13 @@
     python examples/fine_tuning.py               # all GPUs of the machine
     python examples/fine_tuning.py --simulate 4  # four simulated GPUs, to try it anywhere
 
-A network learns the handwritten digits 0 to 4. Then its body, frozen, gets a new head for 5 to 9, from only 100
-images; then the body is unfrozen, and trained on at a low learning rate. `--mobilenet imagenet` starts from MobileNetV2
-instead, as ImageNet trained it (a download of 9 MB).
+A network learns the handwritten digits 0 to 4. Then its body is frozen and gets a new head for 5 to 9, from only 100
+images. Then the body is unfrozen, and training continues at a low learning rate. `--mobilenet imagenet` starts from
+MobileNetV2 with weights trained on ImageNet instead (a download of 9 MB).
 
-Of large images few fit on a GPU, and their mean says little of the mean of all. With `synchronized=True`, mean and
-variance are those of the global batch. The numbers are then those of one GPU that has the whole batch: `--gpus 1`
-prints the same losses. Expect 91 % of the digits with the new head, and 96 % in the end. It needs scikit-learn.
+Few large images fit on a GPU, so their mean is a poor estimate of the mean of all. With `synchronized=True`, layers use
+the mean and the variance of the global batch. The numbers then equal those of one GPU with the whole batch: `--gpus 1`
+prints the same losses. Expect 91 % of the digits with the new head, and 96 % at the end. The script needs scikit-learn.
 """
 
 import argparse

@@ -4,9 +4,10 @@
     python examples/tuner.py               # all GPUs of the machine
     python examples/tuner.py --simulate 4  # four simulated GPUs, to try it anywhere
 
-Trials follow each other, each on all GPUs; when one ends, its memory is free again. The files of the search, in
-`--folder`, are those of plain models: a search that was begun on four GPUs goes on with two, or with `--gpus 1`. It
-prints the trials of the search, the best numbers, and the accuracy of the best model, which it saves as a plain file.
+Trials run one after the other, each on all GPUs. When one ends, its memory is free again. The files of the search, in
+`--folder`, contain plain models: you can begin a search on four GPUs and continue it on two, or with `--gpus 1`. The
+script prints the trials of the search, the best numbers, and the accuracy of the best model, which it saves as a plain
+file.
 Expect 97 % of the handwritten digits.
 """
 

@@ -1,13 +1,13 @@
-"""One model on several machines, in tasks that SLURM starts: `train.sbatch` says how.
+"""One model on several machines, in tasks that SLURM starts with `train.sbatch`.
 
     cd examples/slurm && sbatch train.sbatch                     # four machines with eight GPUs each
     python -m multigpu launch --processes 2 train.py             # on this machine, to try it: two workers
     python train.py                                              # alone: one device, the same numbers
 
 Each task joins the others, uses the GPUs of its machine, and takes its rows of each global batch. Only the chief prints
-and writes files. A job that is interrupted and queued again goes on with the epoch in which it was, from `--folder`,
-which all machines share. The data are generated, by the same seed on each machine: the network learns to tell which of
-ten frequencies a noisy wave has. Expect an accuracy of 98 % after 10 epochs, as on one device.
+and writes files. A job that is interrupted and queued again resumes in the same epoch, from `--folder`, which all
+machines share. Each machine generates the same data from one seed: the network learns to find which of ten frequencies
+a noisy wave has. Expect an accuracy of 98 % after 10 epochs, as on one device.
 """
 
 import argparse
