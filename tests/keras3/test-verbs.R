@@ -28,6 +28,15 @@ say(signif(predict(parallel, x, verbose = 0)[1:3], 4))
 say(signif(multigpu::train_on_batch(parallel, x, y), 4))
 say(grep('Total', capture.output(print(parallel)), value = TRUE))
 say(grep('Total', capture.output(summary(parallel)), value = TRUE))
+refused <- function(expr) {
+  error <- tryCatch(expr, error = identity)
+  say(inherits(error, 'multigpu_error'), gsub('\\\\s+', ' ', conditionMessage(error)))
+}
+refused(parallel |> fit(x, y, epoch_number = 2))
+refused(parallel |> multigpu::fit(cbind(x, when = Sys.Date()), y))
+refused(multi_gpu_model(mtcars))
+bring_home(parallel)
+say(grep('weights on CPU:0$', capture.output(print(parallel)), value = TRUE))
 
 shape <- function(model) unlist(reticulate::import_builtins()$list(model$input_shape))
 model <- keras_model_sequential(input_shape = 4, layers = list(layers$Dense(1L)))
@@ -66,6 +75,6 @@ test_that("a parallel model's verbs, and the functions that make models, are the
     expect_identical(ran$status, 0L, info = paste(c(state, tail(ran$printed, 5)), collapse = "\n"))
     grep("^said", ran$printed, value = TRUE)
   })
-  expect_length(said[[1]], 8)
+  expect_length(said[[1]], 12)
   for (each in said) expect_identical(each, said[[1]])
 })
