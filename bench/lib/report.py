@@ -38,6 +38,7 @@ BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/pipeline": "Wall time on two cores of a model in two parts",
     "speed/jax_data_parallel": "CPU seconds per training step on JAX, with Keras' own DataParallel",
     "speed/overhead": "`fit` on 10 parameters",
+    "speed/noise": "CPU ms of the noise of one device",
     "speed/embedding": "CPU ms per step with large embedding tables",
     "speed/first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
     "speed/xla_programs": "Programs that XLA compiles, and time to the first step",

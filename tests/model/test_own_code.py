@@ -309,13 +309,15 @@ class Fails(Prepared):
         return super().train_step(data)
 
 
-def test_a_verb_that_failed_can_be_called_again():
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_verb_that_failed_can_be_called_again_after_clear_session_too(run_eagerly):
     def ask(model):
         with pytest.raises(RuntimeError, match="the first time"):
             model.fit(X, Y, **FIT)
+        keras.utils.clear_session()
         return model.fit(X, Y, **FIT).history
 
-    assert_same_answers(Fails, ask, run_eagerly=True)
+    assert_same_answers(Fails, ask, run_eagerly=run_eagerly)
 
 
 # What else a class defines -------------------------------------------------------------------------------------------
