@@ -49,10 +49,9 @@ types: $(READY)
 pytest: $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages and not soak"
 
-# the engine on JAX, with the newest JAX and without TensorFlow
+# numbers on the engine on JAX, and its own tests, with the newest JAX and without TensorFlow
 jax: $(JAX_READY)
-	PYTHONPATH=python:tests/engines/jax $(VENV)/jax/bin/python -m pytest --confcutdir=tests/engines/jax -m "not soak" \
-	  tests/engines/jax
+	KERAS_BACKEND=jax PYTHONPATH=python $(VENV)/jax/bin/python -m pytest -m "not soak" tests/exactness tests/engines/jax
 
 r: r-lint r-check
 
@@ -194,8 +193,8 @@ $(HUB_READY): $(READY)
 # JAX from 0.7 on needs numpy 2, which the reticulate of Debian 12 does not take; the package is read from here
 $(JAX_READY): $(READY)
 	$(PYTHON) -m venv $(VENV)/jax
-	$(BIN)/uv pip install --quiet --python $(VENV)/jax/bin/python jax keras h5py scipy pytest || \
-	  $(VENV)/jax/bin/pip install --quiet --disable-pip-version-check jax keras h5py scipy pytest
+	$(BIN)/uv pip install --quiet --python $(VENV)/jax/bin/python jax keras h5py scipy pytest hypothesis || \
+	  $(VENV)/jax/bin/pip install --quiet --disable-pip-version-check jax keras h5py scipy pytest hypothesis
 	touch $@
 
 # tools alone, without the package

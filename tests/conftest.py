@@ -1,7 +1,9 @@
-"""Eight devices for every test, set up before TensorFlow starts: logical CPU devices, which every machine has.
+"""Eight devices for every test, set up before Keras' backend starts: parts of the CPU, which every machine has.
 
-With `MULTIGPU_DEVICES=gpu` they are GPUs, or eight parts of one, for the tests that name no device by itself
-(`tests/gpu/exactness.py` lists them). `MULTIGPU_XLA=on` or `off` says how twins are compiled (`support/equality.py`).
+`KERAS_BACKEND` chooses the engine, as it does for users: `make jax` runs the tests of the engine on JAX, and those of
+numbers, which are the same on either. With `MULTIGPU_DEVICES=gpu` the devices are GPUs, or eight parts of one, for the
+tests that name no device by itself (`tests/gpu/exactness.py` lists them). `MULTIGPU_XLA=on` or `off` says how twins are
+compiled (`support/equality.py`).
 """
 
 import gc
@@ -13,30 +15,16 @@ os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_
 
 import keras
 import pytest
-import tensorflow as tf
-from tensorflow.python.framework import ops
-from tensorflow.python.util import tf_stack
 
 import multigpu
 
-pytest_plugins = ["forked_readers"]
-collect_ignore = ["engines/jax"]  # on another backend of Keras: `make jax`
+ENGINE = keras.backend.backend()
+pytest_plugins = ["forked_readers", f"tests_on_{ENGINE}"]
+collect_ignore = {"tensorflow": ["engines/jax"], "jax": ["engines/tensorflow"]}[ENGINE]
 # a shell has processes in the background ignore interrupts, which theirs inherit: here they are to be heard
 signal.signal(signal.SIGINT, signal.default_int_handler)
-if os.environ.get("MULTIGPU_DEVICES") == "gpu" and not tf.config.list_physical_devices("GPU"):
-    pytest.exit("Expected a GPU, since MULTIGPU_DEVICES=gpu. Received a machine where TensorFlow sees none.", 1)
-# TensorFloat-32 keeps 10 bits of a factor: far from the tolerance of float32. Sums in another order stay within it,
-# so ops may be nondeterministic: `enable_op_determinism()` would refuse those that have no other way.
-tf.config.experimental.enable_tensor_float_32_execution(False)
 multigpu.simulate_gpus(8, memory_limit=int(os.environ.get("MULTIGPU_MEMORY", "2048")))
-tf.config.list_logical_devices()  # starts them: no test can change their number
 gc.set_threshold(100_000, 50, 50)  # a trace makes so many objects that looking for garbage takes a part of its time
-if "MULTIGPU_GRAPHS" not in os.environ:  # `make soak` has all as users have it
-    # TensorFlow notes with each op the stack that made it, pytest's included, for its errors: a sixth of all time
-    STACK = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: STACK
-GRADIENTS = ops.gradient_registry._registry
-KNOWN_GRADIENTS = GRADIENTS.keys() | set()
 
 
 LAST = ["batches", "cli", "cluster", "devices", "private_api", "profiling"]
@@ -48,14 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def frozen():
+def frozen(forgotten):
     """What was there before the tests of a file is not looked through again when they collect garbage.
 
-    That takes most of a second for what was imported. And TensorFlow keeps the gradients that a trace has registered,
-    and with them the trace of every model that was trained on one device, which makes all later ones slower.
+    That takes most of a second for what was imported.
     """
-    for name in GRADIENTS.keys() - KNOWN_GRADIENTS:
-        del GRADIENTS[name]
     gc.collect()
     gc.freeze()
 

@@ -17,7 +17,8 @@ sys.path[:0] = [sys.argv[1] + "/support", sys.argv[1] + "/engines/tensorflow/mul
 import multigpu
 multigpu.simulate_gpus(15)
 from test_trainings import differences
-from trainings import OPTIMIZERS, TRAININGS
+from training_cases import OPTIMIZERS
+from trainings import TRAININGS
 import random
 chance, processes, devices = random.Random(sys.argv[2]), *map(int, sys.argv[3:5])
 names = chance.sample([*TRAININGS, *OPTIMIZERS], int(sys.argv[5]))

@@ -154,7 +154,7 @@ def test_gpus_of_the_machine_are_left_alone(files, capsys, monkeypatch):
     assert hidden == [([], "GPU")] * 2
     monkeypatch.setattr("multigpu.model.devices.available_gpus", lambda: [])
     assert refusal(capsys, "estimate", files / "small.keras") == (
-        "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where TensorFlow "
+        "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where Keras "
         "finds no GPU."
     )
 

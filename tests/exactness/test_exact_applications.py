@@ -42,24 +42,3 @@ def test_a_model_of_keras_applications_trains_as_on_one_device(name, doubles):
     np.testing.assert_allclose(losses, expected, rtol=1e-9)
     for start, ours, theirs in zip(before, weights, of_one, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9 + 1e-6 * np.abs(theirs - start).max())
-
-
-LEAST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # rows and columns of an image
-ALL = [name for name in dir(keras.applications) if name[0].isupper()]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ALL)
-def test_the_check_of_the_first_batch_has_nothing_against_a_step_of_a_model_of_keras_applications(name):
-    keras.utils.set_random_seed(1)
-    size = LEAST.get(name, 32)
-    template = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=3)
-    parallel = multigpu.multi_gpu_model(template, gpus=3)
-    parallel.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy")
-    rng = np.random.default_rng(0)
-    x, y = rng.uniform(0, 255, (4, size, size, 3)).astype("float32"), rng.integers(0, 3, 4)
-    before = template.get_weights()[-1]
-    assert np.isfinite(parallel.train_on_batch(x, y))
-    assert not np.array_equal(template.get_weights()[-1], before)
-    (check,) = parallel._spread._checks.values()
-    assert check.is_done

@@ -18,7 +18,7 @@ REPLICAS = "engines/tensorflow/replicas"
 FILES = [  # those whose tests name no device
     *(f"exactness/test_{name}.py" for name in ("exact_batches", "exact_losses", "exact_models", "exact_optimizers")),
     *("exactness/test_properties.py", "model/test_shared_weights.py"),
-    *(f"{REPLICAS}/test_{name}.py" for name in ("state", "added_losses", "sync_batch_norm")),
+    *(f"{REPLICAS}/test_{name}.py" for name in ("state", "added_losses", "sync_batch_norm", "batch_norm_of_slices")),
 ]
 MODELS, LOSSES = "exactness/test_exact_models.py::test_", "exactness/test_exact_losses.py::test_"
 BATCHES, OPTIMIZERS = "exactness/test_exact_batches.py::test_", "exactness/test_exact_optimizers.py::test_"
@@ -26,7 +26,7 @@ MASKS = "the_loss_sees_the_mask_of_an_embedding"
 BOTH = [  # with and without XLA, which compiles programs for each device: so three devices rather than eight
     *(f"{MODELS}dense[{gpus}]" for gpus in (3, 8)),
     f"{MODELS}convolutions",
-    f"{MODELS}convolution_with_normalization_equals_slices_by_hand[3]",
+    f"{REPLICAS}/test_batch_norm_of_slices.py::test_convolution_with_normalization_equals_slices_by_hand[3]",
     f"{MODELS}attention",
     f"{MODELS}siamese_model_calls_one_nested_model_twice",
     f"{BATCHES}batches[last one of one row-3]",

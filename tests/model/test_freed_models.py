@@ -10,7 +10,8 @@ import tensorflow as tf
 from cases import some
 from equality import dense_model
 from tensorflow.python.framework import ops
-from trainings import GROUPED, SLICED, TRAININGS, X, Y, compiled, layers_that_add_losses, masked_sequences
+from training_cases import X, Y, compiled, layers_that_add_losses, masked_sequences
+from trainings import GROUPED, SLICED, TRAININGS
 
 import multigpu
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient

@@ -24,8 +24,7 @@ WITH_ONE = (
     " With one GPU, train the model itself; a script that also runs with several can catch `multigpu.TooFewGPUsError`."
 )
 SIMULATE = (
-    " This machine has no GPU that TensorFlow can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` "
-    "first."
+    " This machine has no GPU that Keras can use; to try a script without GPUs, call `multigpu.simulate_gpus(2)` first."
 )
 
 

@@ -25,7 +25,7 @@ from multigpu.engines.tensorflow.private_api.graphs import body_of, side_by_side
 from multigpu.engines.tensorflow.private_api.logits import logits_found, logits_of, with_logits
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory, is_seed
-from multigpu.private_api import functional, hooks, losses, serialization
+from multigpu.private_api import data_adapters, functional, hooks, losses, serialization
 from multigpu.private_api import layers as of_layers
 
 PACKAGE = Path(multigpu.__file__).parent
@@ -287,9 +287,9 @@ def test_datasets_tell_their_functions_and_inputs():
     assert len(datasets.inputs_of(dataset)) == 1
     halves = [list(datasets.auto_shard(dataset, 2, worker).as_numpy_iterator()) for worker in range(2)]
     assert sorted(halves[0] + halves[1]) == [1, 2, 3, 4]
-    adapter = datasets.get_data_adapter(np.zeros((4, 1)), batch_size=2)
-    assert isinstance(adapter, datasets.ArrayDataAdapter)
-    assert issubclass(datasets.ArrayDataAdapter, datasets.DataAdapter)
+    adapter = data_adapters.get_data_adapter(np.zeros((4, 1)), batch_size=2)
+    assert isinstance(adapter, data_adapters.ArrayDataAdapter)
+    assert issubclass(data_adapters.ArrayDataAdapter, data_adapters.DataAdapter)
 
 
 def test_a_masked_loss_divides_by_what_the_mask_leaves():

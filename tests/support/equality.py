@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from multigpu import multi_gpu_model
 
@@ -18,6 +17,7 @@ COUNTS = [3, 8]  # devices, where more of them do something else; `make soak` ha
 XLA = {"as Keras does": {}, "on": {"jit_compile": True}, "off": {"jit_compile": False}}
 IN_GRAPHS = "MULTIGPU_GRAPHS" in os.environ  # one device as Keras has it by itself, for `make soak`
 COMPILED = XLA[os.environ.get("MULTIGPU_XLA", "as Keras does")]  # what twins are compiled with that say nothing of XLA
+ON_JAX = keras.backend.backend() == "jax"
 Numbers = dict[str, np.ndarray]
 
 
@@ -58,6 +58,7 @@ def train(
     *,
     compile: Callable[[], dict[str, Any]],
     gpus: int | None,
+    cpu_merge: bool = True,
     cpu_relocation: bool = False,
     batch_size: int = 8,
     epochs: int = 1,
@@ -69,20 +70,20 @@ def train(
     """The template after at least three steps of `fit`, and every number that the training gave.
 
     With `only_fit` it neither evaluates nor predicts: for what makes a difference to the steps alone. Unless they are
-    to come `as_arrays`, Keras gets batches: it takes as long to deal arrays as to trace a small model.
+    to come `as_arrays`, Keras on TensorFlow gets batches: it takes as long to deal arrays as to trace a small model.
     """
     assert epochs * math.ceil(count_rows(x) / batch_size) >= 3
     keras.utils.clear_session(free_memory=False)  # twins have the same names
     keras.utils.set_random_seed(0)  # and the same weights
     template = build()
-    model = multi_gpu_model(template, gpus=gpus, cpu_relocation=cpu_relocation) if gpus else on_one_device(template)
+    model = multi_gpu_model(template, gpus, cpu_merge, cpu_relocation) if gpus else on_one_device(template)
     model.compile(**{**COMPILED, **compile()})
     before = template.get_weights()
-    data = {"x": batches(batch_size, x, y, sample_weight)}
-    all_rows = {"x": batches(count_rows(x), x)}
-    if as_arrays:
-        data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        all_rows = {"x": x, "batch_size": count_rows(x)}
+    data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+    all_rows = {"x": x, "batch_size": count_rows(x)}
+    if not as_arrays and not ON_JAX:
+        data = {"x": batches(batch_size, x, y, sample_weight)}
+        all_rows = {"x": batches(count_rows(x), x)}
     history = model.fit(**data, epochs=epochs, shuffle=False, verbose=0, **fit)
     assert any(not np.array_equal(new, old) for new, old in zip(template.get_weights(), before, strict=True))
     numbers = {
@@ -108,8 +109,10 @@ def assert_same_numbers(actual: Numbers, expected: Numbers, equal_nan: bool = Fa
         np.testing.assert_allclose(actual[name], number, err_msg=name, equal_nan=equal_nan, **tolerance)
 
 
-def batches(batch_size: int, *data: Any) -> tf.data.Dataset:
-    """Batches of inputs, targets and weights, as Keras makes them of arrays."""
+def batches(batch_size: int, *data: Any) -> Any:
+    """A dataset of batches of inputs, targets and weights, as Keras makes them of arrays."""
+    import tensorflow as tf
+
     given = keras.tree.lists_to_tuples(tuple(part for part in data if part is not None))
     as_given = tf.data.Options()
     as_given.experimental_optimization.apply_default_optimizations = False  # Keras turns them off, too
@@ -124,9 +127,13 @@ def count_rows(x: Any) -> int:
 def on_one_device(model: keras.Model) -> keras.Model:
     """The plain model, whose steps run eagerly: that takes a third of the time of a short training in a graph.
 
+    On JAX it is compiled, as its users have it.
+
     In a graph runs what XLA compiles, what is compiled with `run_eagerly=False`, and a model with a loss for each
     output: of these Keras shows a mean over rows eagerly, and one over batches in a graph.
     """
+    if ON_JAX:
+        return model
     compile = model.compile
 
     def choose(loss: Any = None, run_eagerly: bool | None = None, **_: Any) -> None:

@@ -12,7 +12,7 @@ from multigpu.cli.argument_types import whole_number
 
 PACKAGES = ("keras", "tensorflow", "jax", "numpy")
 HELP = f"""\
-List the GPUs: id, name, hardware, the memory that TensorFlow may use, and how much of it is free. Also print
+List the GPUs: id, name, hardware, the memory that Keras may use, and how much of it is free. Also print
 CUDA_VISIBLE_DEVICES, the versions of Python packages, and, if there are no GPUs, the reason. Paste this into an issue.
 
 {STATUSES.format(question="--at-least")}"""

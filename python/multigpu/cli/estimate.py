@@ -72,7 +72,7 @@ def _gpus(given: Any) -> Any:
     found = available_gpus()
     if given is None and not found:
         raise refuse(
-            "`--gpus`, such as `--gpus 8`: they need not be there", "none, on a machine where TensorFlow finds no GPU"
+            "`--gpus`, such as `--gpus 8`: they need not be there", "none, on a machine where Keras finds no GPU"
         )
     hide_gpus()
     return found if given is None else given

@@ -61,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
         if not found:
             raise refuse(
                 "GPUs, or `--simulate 2` to try it without",
-                "a machine where TensorFlow finds no GPU",
+                "a machine where Keras finds no GPU",
                 "`python -m multigpu devices` prints the reason.",
             )
         model = model_file.load(arguments, compiled=None in (arguments.loss, arguments.optimizer))

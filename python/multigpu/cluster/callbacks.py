@@ -1,6 +1,7 @@
-"""Callbacks that write files. Only the chief of several workers may have them."""
+"""Callbacks of several workers. Only the chief may write files, and all workers stop together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 
@@ -16,3 +17,27 @@ WRITERS = (
 def allowed(callbacks: Iterable[keras.callbacks.Callback], is_chief: bool) -> list[keras.callbacks.Callback]:
     """Return the callbacks that a worker may have."""
     return [callback for callback in callbacks if is_chief or not isinstance(callback, WRITERS)]
+
+
+class StopTogether(keras.callbacks.Callback):
+    """If a callback of one worker stops the training, stop it on all workers.
+
+    Args:
+        others: the callbacks of this worker.
+        any_of_all: returns whether something is true on any worker.
+    """
+
+    def __init__(self, others: Iterable[keras.callbacks.Callback], any_of_all: Callable[[bool], bool]) -> None:
+        super().__init__()
+        self._any_of_all = any_of_all
+        own = any(not type(each).__module__.startswith("keras.") for each in others)
+        self._each_step = any_of_all(own)  # Keras' own read the same logs everywhere
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Exchange the decision with the other workers."""
+        self.model.stop_training = self._any_of_all(self.model.stop_training)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Exchange the decision, if a worker has a callback that may stop within an epoch."""
+        if self._each_step:
+            self.on_epoch_end(batch)

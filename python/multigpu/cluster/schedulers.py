@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.addresses import addresses_of
-from multigpu.cluster.config import configs
+from multigpu.cluster.config import Cluster, configs, described
+from multigpu.cluster.slurm_nodes import nodes_of, tasks_of
 
 PORTS, TASKS = range(15_000, 31_000), 16  # first port of workers, and number of ports of a job on a host
 SLURM = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")
@@ -22,6 +23,22 @@ SIZES = {
     "PMI_SIZE": "`mpirun ... python -m multigpu launch --hosts a,b train.py`",
     "SLURM_STEP_NUM_TASKS": "`srun python train.py` rather than in a shell",
 }
+
+
+def known_here(environ: Mapping[str, str]) -> tuple[str, Cluster | None]:
+    """Return the source and the cluster: TF_CONFIG, which has priority even if it is `{}`, or a scheduler's tasks.
+
+    Raises:
+        ValueError: a scheduler has started several tasks, but its variables do not tell where the others are.
+    """
+    if "TF_CONFIG" in environ:
+        return "TF_CONFIG describes", described(environ)
+    config = config_of_tasks(environ)
+    if config is None:
+        check_no_task_is_left_out(environ)
+        return "", None
+    cluster = described({**environ, "TF_CONFIG": config}, "the variables of SLURM or MPI")
+    return "variables of SLURM or MPI describe", cluster
 
 
 def config_of_tasks(environ: Mapping[str, str]) -> str | None:
@@ -71,7 +88,7 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
         addresses, rank = _addresses_in_step(environ), _number(environ, "SLURM_PROCID")
         if not rank < len(addresses):
             raise ValueError(f"there is no task {rank}")
-    except (ValueError, RuntimeError) as error:  # the resolver raises both errors
+    except ValueError as error:
         received = ", ".join(f"{name}={environ[name]}" for name in SLURM)
         raise refuse(
             "variables of a SLURM step that agree",
@@ -92,16 +109,13 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
 
 
 def _addresses_in_step(environ: Mapping[str, str]) -> list[str]:
-    """Return the addresses of the tasks, node after node, as TensorFlow reads them in `os.environ`."""
-    import tensorflow as tf  # imported here, because the launcher of one machine does not need it
-
-    tasks = _number(environ, "SLURM_STEP_NUM_TASKS")
-    # as many "GPUs" as tasks, and no change of visible devices: SLURM assigns the GPUs
-    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        port_base=_first_port(environ), gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
-    )
-    # TensorFlow sorts alphabetically, which puts n10 before n9
-    return sorted(resolver.cluster_spec().as_dict()["worker"], key=_by_numbers)
+    """Return the addresses of the tasks, node after node. The ports of each node begin with the same one."""
+    nodes, tasks = nodes_of(environ["SLURM_STEP_NODELIST"]), tasks_of(environ["SLURM_STEP_TASKS_PER_NODE"])
+    if len(nodes) != len(tasks) or sum(tasks) != _number(environ, "SLURM_STEP_NUM_TASKS"):
+        raise ValueError(f"{len(nodes)} nodes, and {sum(tasks)} tasks on {len(tasks)}")
+    first = _first_port(environ)
+    addresses = [f"{node}:{first + place}" for node, count in zip(nodes, tasks, strict=True) for place in range(count)]
+    return sorted(addresses, key=_by_numbers)
 
 
 def _first_port(environ: Mapping[str, str]) -> int:

@@ -20,7 +20,7 @@ def synchronize_batch_norm(model: Model, synchronized: bool = True) -> Model:
 
     A synchronized layer waits for all replicas twice in each step: forward and backward. XLA does not compile such a
     template, and it does not train with `run_eagerly=True`. Its files contain `synchronized=True`, which Keras accepts
-    only on TensorFlow.
+    only on TensorFlow. On JAX the statistics are always those of the global batch, and the function changes nothing.
 
     Args:
         model: a template or a parallel model.
@@ -42,5 +42,5 @@ def synchronize_batch_norm(model: Model, synchronized: bool = True) -> Model:
     check_model("model", model)
     check_flags(synchronized=synchronized)
     for layer in batch_normalizations(model):
-        layer.synchronized = bool(synchronized)
+        layer.synchronized = bool(synchronized) and keras.backend.backend() != "jax"
     return model

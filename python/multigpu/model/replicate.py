@@ -27,9 +27,8 @@ def multi_gpu_model(
     object.
 
     Args:
-        model: the template: a built Keras 3 model on the TensorFlow backend (Sequential, functional, subclassed or
-            nested), compiled or not. Its inputs have shape `(batch, ...)` with an open batch axis, and so do its
-            outputs.
+        model: the template: a built Keras 3 model on TensorFlow or JAX (Sequential, functional, subclassed or nested),
+            compiled or not. Its inputs have shape `(batch, ...)` with an open batch axis, and so do its outputs.
         gpus: the GPUs to use. A whole number of 2 or more takes the first ones. A list of 2 or more takes these, given
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`); None
             takes all that exist. 0 and an empty list raise an error. If `on_device()` places parts of the template,

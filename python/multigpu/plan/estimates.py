@@ -14,8 +14,10 @@ class DeviceEstimate:
         parameters: how many numbers it owns as weights and state.
         weights: the bytes of these numbers.
         optimizer: bytes of the optimizer's variables for them.
-        copies: copies of the other devices' weights, which the replica needs during a step.
+        copies: copies of the other devices' weights, which the replica needs during a step. None on JAX, where they
+            are part of the activations.
         gradients: gradients of all weights from the replica, and the summed gradients of the device's own weights.
+            None on JAX, too.
         activations: the largest amount needed at the same time, for all slices that the device processes. None if it
             cannot be traced.
         inputs: rows of the next batch, which several GPUs receive ahead of time.
@@ -31,8 +33,8 @@ class DeviceEstimate:
     parameters: int
     weights: int
     optimizer: int
-    copies: int
-    gradients: int
+    copies: int | None
+    gradients: int | None
     activations: int | None
     inputs: int
     per_slice: int | None

@@ -17,7 +17,7 @@ class GpuRow:
         id: its number, as `gpus=[...]` takes it.
         name: its name, as `gpus=[...]` takes it, such as `"GPU:0"`.
         physical: the hardware, such as `"GPU:0, NVIDIA A100"`. Several devices may be parts of one GPU.
-        memory_total: bytes that TensorFlow may use there. None if unknown: for CPUs, and for GPUs before TensorFlow has
+        memory_total: bytes that Keras may use there. None if unknown: for CPUs, and for GPUs before TensorFlow has
             started its devices.
         memory_free: the bytes of these that this process does not use, or None.
     """

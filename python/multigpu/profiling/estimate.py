@@ -24,7 +24,7 @@ def estimate(
 ) -> Estimate:
     """Return the memory that each device needs for `multi_gpu_model(model, gpus)`, with batches of `batch_size` rows.
 
-    It moves nothing and runs nothing, and the GPUs need not exist. The columns, and how exact they are:
+    It moves nothing and runs nothing, and the GPUs need not exist. The columns, and how exact they are, on TensorFlow:
 
     * parameters, weights (with state such as moving means), optimizer: exact, computed from shapes and types.
     * copies, gradients: an upper bound. All copies and all gradients of a step are assumed to exist at the same time.
@@ -41,6 +41,10 @@ def estimate(
       the same time, as after the last slice has gone forward.
 
     TensorFlow's own share of a GPU, some hundred MB, is not included.
+
+    On JAX, XLA compiles a step for as many devices, which have to be there: `simulate_gpus(8)` makes them. Activations
+    are what it says that the step needs beside variables and inputs; copies and gradients are part of them. The loss
+    is the mean of squared outputs. On GPUs, XLA may plan otherwise than on CPUs.
 
     Args:
         model: a template, or a parallel model, whose template is used.
@@ -74,8 +78,9 @@ def estimate(
     check_template(template, groups=bool(plan.groups))
     kind = optimizer if optimizer is not None else getattr(template, "optimizer", None)
     used = _optimizer("rmsprop" if kind is None else kind)
-    table = Estimate(estimate_devices(template, plan, batch_size, used))
-    table.template = template
+    rows, weights, slots = estimate_devices(template, plan, batch_size, used)
+    table = Estimate(rows)
+    table.template, table.weights, table.optimizer = template, weights, slots
     table.optimizer_name = type(used).__name__ + (", assumed" if kind is None else "")
     return table
 

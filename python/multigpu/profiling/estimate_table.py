@@ -20,12 +20,16 @@ class Estimate(Table[DeviceEstimate]):
 
     Attributes:
         template: the model.
+        weights: the bytes of the template's weights and state, counted once.
+        optimizer: the bytes of the optimizer's variables, counted once.
         optimizer_name: the name of the optimizer, and whether it is an assumption.
     """
 
     of = DeviceEstimate
     head = ("device", "rows", "parameters", *SIZES[:-2], "in per step", "out per step")
     template: keras.Model
+    weights: int
+    optimizer: int
     optimizer_name: str
 
     @functools.cached_property
@@ -42,7 +46,7 @@ class Estimate(Table[DeviceEstimate]):
     @property
     def parameters(self) -> int:
         """The number of parameters of the template."""
-        return sum(row.parameters for row in self)
+        return self.template.count_params()
 
     def slices_that_fit(self, memory: float) -> int | None:
         """Return how many slices can go through devices with this memory, one behind the other.
@@ -67,16 +71,6 @@ class Estimate(Table[DeviceEstimate]):
             free = int(memory) - row.total + row.slices * row.per_slice
             fitting.append(max(free, 0) // max(row.per_slice, 1))
         return min(fitting)
-
-    @property
-    def weights(self) -> int:
-        """The bytes of the template's weights and state, counted once."""
-        return sum(row.weights for row in self)
-
-    @property
-    def optimizer(self) -> int:
-        """The bytes of the optimizer's variables."""
-        return sum(row.optimizer for row in self)
 
     def text(self, width: int | None = None) -> str:
         """Return the totals, the table, and the memory of one more slice, as text."""

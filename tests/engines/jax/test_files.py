@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from equality import assert_same_numbers, random_rows
 from keras import layers
-from twins import assert_same_numbers, numbers
 
 import multigpu
 
-X, Y = numbers(10, 5), numbers(10, 3)
+X, Y = random_rows(10, 5), random_rows(10, 3)
 
 
 def build():

@@ -4,9 +4,9 @@ import jax
 import keras
 import numpy as np
 import pytest
+from equality import random_rows
 from jax.sharding import PartitionSpec
 from keras import layers
-from twins import numbers
 
 import multigpu
 from multigpu.engines.jax.devices import make_mesh
@@ -43,7 +43,7 @@ def test_rows_lie_in_as_many_parts_as_divide_them(count, parts):
 @pytest.mark.parametrize("rows", [1, 5, 8, 11])
 def test_a_batch_that_is_sent_and_opened_is_the_batch(rows, fill):
     layout = Layout(make_mesh(NAMES))
-    batch = {"x": numbers(rows, 3), "y": (np.arange(rows), None), "scalar": np.float32(2)}
+    batch = {"x": random_rows(rows, 3), "y": (np.arange(rows), None), "scalar": np.float32(2)}
     sent = send(batch, layout, fill)
     opened = jax.jit(lambda batch: open_rows(batch, layout))(sent)
     jax.tree.map(np.testing.assert_array_equal, opened, batch)
@@ -53,7 +53,7 @@ def test_a_batch_that_is_sent_and_opened_is_the_batch(rows, fill):
 
 def test_an_array_that_is_in_its_place_is_the_same_object():
     layout = Layout(make_mesh(NAMES))
-    there = put(numbers(8, 8), layout.copied)
+    there = put(random_rows(8, 8), layout.copied)
     assert put(there, layout.copied) is there
 
 
@@ -77,7 +77,7 @@ def test_each_device_holds_its_part_of_weights_slots_and_averages(build):
     model = build()
     parallel = multigpu.multi_gpu_model(model, 8)
     parallel.compile(keras.optimizers.Adam(use_ema=True), "mse")
-    parallel.fit(numbers(8, *model.input_shape[1:]), numbers(8, 8), verbose=0)
+    parallel.fit(random_rows(8, *model.input_shape[1:]), random_rows(8, 8), verbose=0)
     variables = [*model.variables, *model.optimizer.variables]
     total = sum(v.value.nbytes for v in variables)
     large = sum(v.value.nbytes for v in variables if v.value.size >= 2048)
@@ -91,17 +91,17 @@ def test_with_cpu_relocation_the_devices_hold_nothing_between_verbs():
     model = mlp()
     parallel = multigpu.multi_gpu_model(model, 8, cpu_relocation=True)
     parallel.compile("adam", "mse")
-    parallel.fit(numbers(8, 64), numbers(8, 8), verbose=0)
+    parallel.fit(random_rows(8, 64), random_rows(8, 8), verbose=0)
     assert {row.weights + row.slots for row in parallel.overview()} == {0}
     assert {v.value.sharding.device_set == {jax.devices("cpu")[0]} for v in model.variables} == {True}
-    assert np.isfinite(keras.ops.convert_to_numpy(model(numbers(2, 64)))).all()
+    assert np.isfinite(keras.ops.convert_to_numpy(model(random_rows(2, 64)))).all()
 
 
 def test_the_step_keeps_divided_what_is_divided():
     model = mlp()
     parallel = multigpu.multi_gpu_model(model, 8)
     parallel.compile("adam", "mse")
-    parallel.fit(numbers(16, 64), numbers(16, 8), batch_size=6, verbose=0)
+    parallel.fit(random_rows(16, 64), random_rows(16, 8), batch_size=6, verbose=0)
     kernels = [v for v in [*model.variables, *model.optimizer.variables] if v.value.size >= 2048]
     assert len(kernels) == 12
     assert {v.value.sharding.is_fully_replicated for v in kernels} == {False}

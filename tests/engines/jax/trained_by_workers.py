@@ -1,14 +1,17 @@
-"""A training by all workers of a cluster, or by one process: `python trained_by_workers.py FILE SEED`.
+"""A training by all workers of a cluster, or by one process: `python trained_by_workers.py FILE SEED DATA`.
 
-What it ends with is in FILE: all variables, predictions and logs.
+What it ends with is in FILE: all variables, predictions and logs. DATA are arrays that all workers have, or batches of
+rows that each has for itself: as a Keras dataset, or from a function.
 """
 
+import itertools
 import os
+import signal
 import sys
-from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
+import jax
 import keras
 import numpy as np
 from keras import layers
@@ -16,6 +19,8 @@ from keras import layers
 import multigpu
 
 multigpu.simulate_gpus(2)
+ROWS = [[3, 1, 5], [5, 2], [4, 4, 1, 2]]  # in the batches of each worker
+X, Y = (np.random.default_rng(0).normal(size=(40, n)).astype("float32") for n in (5, 3))
 
 
 def build():
@@ -23,29 +28,78 @@ def build():
     return keras.Sequential([keras.Input((5,)), *middle, layers.Dense(int(os.environ.get("WIDTH", "3")))])
 
 
+class Batches(keras.utils.PyDataset):
+    """Batches of so many rows, of which the first is known."""
+
+    def __init__(self, firsts_and_sizes):
+        super().__init__()
+        self.batches = [(X[each].copy(), Y[each].copy()) for each in firsts_and_sizes]
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, number):
+        return self.batches[number]
+
+
+def own_batches(number, number_of_workers, over_and_over):
+    """The rows of a worker; or those of all, worker after worker, for one process."""
+    firsts = [np.cumsum([10 * worker, *sizes]) for worker, sizes in enumerate(ROWS)]
+    rows = [[np.arange(a, b) for a, b in itertools.pairwise(each)] for each in firsts]
+    if number is not None:
+        return Batches(rows[number])
+    rows = rows[:number_of_workers]
+    steps = itertools.zip_longest(*rows, fillvalue=np.arange(0))
+    if over_and_over:
+        steps = itertools.islice(zip(*map(itertools.cycle, rows), strict=False), 4)
+    return Batches([np.concatenate(step) for step in steps])
+
+
 class Writes(keras.callbacks.CSVLogger):
     """A writer, which the chief alone has."""
 
 
-def main(file, seed):
+class Ends(keras.callbacks.Callback):
+    """Stops the training, or the process, in the second step."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1 and self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.model.stop_training = self.model.stop_training or batch == 1
+
+
+def main(file, seed, data, number_of_workers="2"):
     keras.utils.set_random_seed(int(seed))
     model = build()
     parallel = multigpu.multi_gpu_model(model, 2)
+    cluster = parallel.plan.cluster
     parallel.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"])
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(11, 5)).astype("float32"), rng.normal(size=(11, 3)).astype("float32")
-    logs = parallel.fit(
-        x, y, batch_size=4, epochs=2, verbose=0, validation_data=(x[:5], y[:5]), callbacks=[Writes(f"{file}.csv")]
-    ).history
-    evaluated = parallel.evaluate(x, y, batch_size=4, verbose=0)
-    predicted = parallel.predict(x[:3], verbose=0)
+    ending = os.environ.get("ENDS", "")
+    callbacks = [Writes(f"{file}.csv"), *([Ends(ending)] if ending else [])]
+    given = {"x": X[:11], "y": Y[:11], "batch_size": 4, "validation_data": (X[:5], Y[:5])}
+    evaluated = {"x": X[:11], "y": Y[:11], "batch_size": 4}
+    if data != "arrays":  # the last one from a function, over and over
+        batches = own_batches(cluster.number if cluster else None, int(number_of_workers), data == "generator")
+        given = {"x": batches, "validation_data": batches, "shuffle": False}
+    if data == "dataset":
+        evaluated = {"x": batches}
+    if data == "generator":
+        given = {"x": (batch for batch in itertools.cycle(batches.batches)), "steps_per_epoch": 2}
+    before = np.random.get_state()[1].copy()
+    logs = parallel.fit(**given, epochs=2, verbose=0, callbacks=callbacks).history
+    assert cluster is None or cluster.is_chief or np.array_equal(np.random.get_state()[1], before)
+    results = parallel.evaluate(**evaluated, verbose=0)
+    if data == "arrays":
+        results += [float(parallel.train_on_batch(X[:5], Y[:5])[0]), float(parallel.test_on_batch(X[:3], Y[:3])[0])]
+    predicted = parallel.predict(X[:3], verbose=0)
     values = [variable.numpy() for variable in [*model.variables, *model.optimizer.variables]]
-    np.savez(file, *values, *logs.values(), evaluated, predicted, parallel(x[:2]))
+    np.savez(file, *values, *logs.values(), results, predicted, parallel(X[:2]))
     model.save(f"{file}.keras")
-    try:
-        parallel.fit(iter([(x, y)]))
-    except ValueError as error:
-        Path(f"{file}.txt").write_text(str(error))
+    assert jax.process_count() == (cluster.size if cluster else 1)
 
 
 if __name__ == "__main__":

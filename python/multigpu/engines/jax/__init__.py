@@ -1,7 +1,11 @@
 """The engine on JAX: a step is one program with global meaning, which XLA divides among the devices."""
 
+from multigpu.engines.jax.jax_names import JAX
+
+JAX.check()
+
 MODULES = {  # names of an engine → the modules that contain them
-    "MultiWorkerTraining": "workers",
+    "MultiWorkerTraining": "multi_worker",
     "OUT_OF_MEMORY": "limits",
     "Training": "training",
     "batches": "feeding",
@@ -10,13 +14,13 @@ MODULES = {  # names of an engine → the modules that contain them
     "call_with_batches": "feeding",
     "check_rows": "refused",
     "device_table": "device_table",
-    "estimate_devices": "refused",
+    "estimate_devices": "estimates",
     "estimate_layers": "refused",
     "hide_gpus": "devices",
     "holders": "placement",
-    "join": "workers",
-    "join_cluster": "workers",
-    "joined_cluster": "workers",
+    "join": "join",
+    "join_cluster": "join",
+    "joined_cluster": "join",
     "move": "placement",
     "on_device": "refused",
     "on_one_device": "placement",

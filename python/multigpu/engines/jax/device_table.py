@@ -8,8 +8,7 @@ from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
 
 
 def device_table(start: bool = False) -> GpuTable:
-    """Return the devices that `gpus` counts. This starts JAX."""
-    del start
+    """Return the devices that `gpus` counts. This starts JAX, whatever `start` is."""
     table = GpuTable(_row(number, name) for number, name in enumerate(visible_devices()["gpus"]))
     table.why_none = why_no_gpu
     return table

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import keras
 
 from multigpu.engines.jax.layout import Layout
@@ -14,37 +15,37 @@ def overview(template: keras.Model, plan: Plan, batch_size: int | None) -> Overv
     """Return one row per device. Divided weights are gathered for use, and their gradients come back in parts."""
     layout = layout_of(plan)
     optimizer = getattr(template, "optimizer", None)
-    slots = optimizer.variables if optimizer is not None and optimizer.built else None
-    held = sum(bytes_on_device(variable, layout) for variable in template.variables)
-    trained = [num_bytes(variable) for variable in template.trainable_variables]
-    # all-gather and reduce-scatter, or all-reduce: a device receives and sends (N - 1) / N of all, twice
-    moved = 2 * sum(trained) * (layout.mesh.size - 1) // layout.mesh.size
-    rows = plan.rows(batch_size) if batch_size is not None else [None] * len(plan.devices)
+    held, slots = (
+        0 if plan.cpu_relocation else sum(bytes_on_device(variable, layout) for variable in variables)
+        for variables in (template.variables, optimizer.variables if optimizer else [])
+    )
+    moved = moved_in_step(template, layout)
     return Overview(
         DeviceRow(
             device=name,
             replica=number,
-            rows=rows[number],
-            weights=0 if plan.cpu_relocation else held,
-            slots=None
-            if slots is None
-            else 0
-            if plan.cpu_relocation
-            else sum(bytes_on_device(v, layout) for v in slots),
+            rows=None if batch_size is None else plan.rows(batch_size)[number],
+            weights=held,
+            slots=slots if optimizer and optimizer.built else None,
             received=moved,
             sent=moved,
-            transfers=2 * len(trained),
+            transfers=2 * len(template.trainable_variables),
         )
         for number, name in enumerate(plan.devices)
     )
 
 
-def num_bytes(variable: keras.Variable) -> int:
-    """Return the bytes of a whole variable."""
-    return variable.value.nbytes
+def moved_in_step(template: keras.Model, layout: Layout) -> int:
+    """Return the bytes that a device receives, and sends, in a step: all-gather and reduce-scatter, or all-reduce."""
+    trained = sum(num_bytes(tuple(variable.shape), variable) for variable in template.trainable_variables)
+    return 2 * trained * (layout.mesh.size - 1) // layout.mesh.size
 
 
 def bytes_on_device(variable: keras.Variable, layout: Layout) -> int:
     """Return the bytes of a variable that each device stores between steps."""
-    value = variable.value
-    return math.prod(layout.in_step(value).shard_shape(value.shape)) * value.dtype.itemsize
+    return num_bytes(layout.in_step(variable).shard_shape(tuple(variable.shape)), variable)
+
+
+def num_bytes(shape: tuple[int, ...], variable: keras.Variable) -> int:
+    """Return the bytes of an array with this shape and the variable's type."""
+    return math.prod(shape) * jax.numpy.dtype(variable.dtype).itemsize

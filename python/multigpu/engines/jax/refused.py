@@ -37,43 +37,29 @@ def check_no_distribution() -> None:
 
 
 def on_device(device: str) -> NoReturn:
-    """Raise an error: JAX cannot place parts of a model on several devices inside of a compiled step.
+    """Raise an error: JAX cannot place parts of a model on several devices inside of a compiled step."""
+    _refuse_parts(f"on_device({shown(device)})", "Leave it out")
+
+
+def part_devices(model: keras.Model) -> NoReturn:
+    """Raise an error: there are no parts, and so no devices for groups."""
+    _refuse_parts("a list of groups", "Name each device by itself")
+
+
+def estimate_layers(template: keras.Model) -> NoReturn:
+    """Raise an error: JAX does not cut a model into parts."""
+    _refuse_parts(f"the layers of {template.name!r}, to cut it", "Use the rows of `estimate()`")
+
+
+def _refuse_parts(received: str, use: str) -> NoReturn:
+    """Raise the error that names the other engine.
 
     Raises:
         ValueError: always.
     """
     raise refuse(
         "Keras to run on TensorFlow, whose engine places parts of a model on devices",
-        f"on_device({shown(device)}) on JAX, where a step is one program without devices inside; it divides weights "
-        "among the GPUs by itself",
-        f"Leave it out, or {TENSORFLOW}.",
+        f"{received}, on JAX, where a step is one program without devices inside; it divides weights among the GPUs by "
+        "itself",
+        f"{use}, or {TENSORFLOW}.",
     )
-
-
-def part_devices(model: keras.Model) -> NoReturn:
-    """Raise an error: there are no parts, and so no devices for groups.
-
-    Raises:
-        ValueError: always.
-    """
-    raise refuse(
-        "`gpus` to be a whole number or a list of devices",
-        "a list of groups, which are for parts of a model on several devices",
-        f"JAX has none. Name each device by itself, or {TENSORFLOW}.",
-    )
-
-
-def estimate_devices(*_: object) -> NoReturn:
-    """Raise an error: there is no estimate of each device's memory.
-
-    Raises:
-        ValueError: always.
-    """
-    raise refuse(
-        "Keras to run on TensorFlow, whose engine estimates memory",
-        "estimate() on JAX",
-        f"See what devices hold in `parallel.overview()`, or {TENSORFLOW}.",
-    )
-
-
-estimate_layers = estimate_devices

@@ -11,19 +11,26 @@ from jax.experimental.sparse import JAXSparse
 from multigpu.engines.jax.layout import Layout, put
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["count"])
+@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["counts"])
 @dataclass(frozen=True)
 class Rows:
     """An array of a batch on the mesh.
 
     Attributes:
         value: the array, padded with zeros if the devices do not divide its rows.
-        count: the number of rows that count, or None for an array without rows. A step is compiled once for each
-            number, as on one device.
+        counts: the number of rows of each worker that count, or None for an array without rows. A step is compiled
+            once for each combination, as on one device.
     """
 
     value: Any
-    count: int | None
+    counts: tuple[int, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the rows that count, as Keras asks for it."""
+        return (sum(self.counts), *self.value.shape[1:]) if self.counts else self.value.shape
+
+    dtype = property(lambda self: self.value.dtype)
 
 
 def send(batch: Any, layout: Layout, fill: bool) -> Any:
@@ -34,10 +41,12 @@ def send(batch: Any, layout: Layout, fill: bool) -> Any:
         layout: the layout of the mesh.
         fill: whether rows are padded until the devices divide them, instead of divided into fewer equal parts.
     """
-    return jax.tree.map(partial(_send, layout=layout, fill=fill), batch, is_leaf=is_sparse)
+    return jax.tree.map(partial(_send, layout=layout, fill=fill), batch, is_leaf=lambda x: is_sparse(x) or is_rows(x))
 
 
 def _send(x: Any, layout: Layout, fill: bool) -> Rows:
+    if is_rows(x):  # of several workers
+        return x
     if is_sparse(x):
         return Rows(jax.tree.map(lambda leaf: put(leaf, layout.copied), x), None)
     x = x if isinstance(x, jax.Array) else np.asarray(x)
@@ -46,20 +55,22 @@ def _send(x: Any, layout: Layout, fill: bool) -> Rows:
     count = x.shape[0]
     missing = -count % layout.mesh.size
     if not fill or not missing:
-        return Rows(put(x, layout.rows(count)), count)
+        return Rows(put(x, layout.rows(count)), (count,))
     filled = np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
-    return Rows(put(filled, layout.divided), count)
+    return Rows(put(filled, layout.divided), (count,))
 
 
 def open_rows(batch: Any, layout: Layout) -> Any:
     """Return the batch inside of a compiled step: the rows that count, each on its device."""
 
     def open_one(rows: Rows) -> Any:
-        if rows.count is None or rows.count == rows.value.shape[0]:
+        if rows.counts is None or sum(rows.counts) == len(rows.value):
             return rows.value
-        return jax.lax.with_sharding_constraint(rows.value[: rows.count], layout.divided)
+        parts = jax.numpy.split(rows.value, len(rows.counts))
+        real = jax.numpy.concatenate([part[:count] for part, count in zip(parts, rows.counts, strict=True)])
+        return jax.lax.with_sharding_constraint(real, layout.divided)
 
-    return jax.tree.map(open_one, batch, is_leaf=lambda leaf: isinstance(leaf, Rows))
+    return jax.tree.map(open_one, batch, is_leaf=is_rows)
 
 
 def divide(x: Any, layout: Layout) -> Any:
@@ -75,6 +86,11 @@ def merge(outputs: Any, layout: Layout) -> Any:
         return jax.lax.with_sharding_constraint(x, layout.rows(x.shape[0]) if here else layout.copied)
 
     return jax.tree.map(merge_one, outputs)
+
+
+def is_rows(x: Any) -> bool:
+    """Return whether this is an array of a batch on the mesh."""
+    return isinstance(x, Rows)
 
 
 def is_sparse(x: Any) -> bool:

@@ -18,6 +18,9 @@ class StepFunction:
     """A replacement for a model's `train_function`, `test_function` or `predict_function`.
 
     Keras' loops call it with the state (lists of arrays) and an iterator over batches.
+
+    Attributes:
+        run: one step, of a state and of a batch on the mesh.
     """
 
     def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
@@ -25,7 +28,7 @@ class StepFunction:
         self._to_host = cpu_merge and kind == "predict"
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
-        self._run = jax.jit(self._program, **donated) if self._compiled else self._op_by_op
+        self.run: Any = jax.jit(self._program, **donated) if self._compiled else self._op_by_op
         self._last: Any = None  # the last step's state, which Keras passes back unless a callback used it
 
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
@@ -42,7 +45,7 @@ class StepFunction:
     def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         if state is not self._last:
             state = self._layout.place(state)
-        outputs, self._last = self._run(state, send(data, self._layout, fill=self._compiled))
+        outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
+from multigpu.cluster.lost import WorkerLostError
 from multigpu.engines.tensorflow.cluster import failures, peer_status, rendezvous
 
 CLUSTER = Cluster(("a", "b"), ("localhost:2222", "localhost:2223"), 0, arrive_seconds=60.0)
@@ -149,7 +150,7 @@ def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(
     monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
     monkeypatch.setattr(failures, "_is_lost", lambda *_: False)
     error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
-    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(cluster):
+    with pytest.raises(WorkerLostError, match=expected), failures.named(cluster):
         raise error
 
 
@@ -168,7 +169,7 @@ def test_a_lost_worker_that_was_all_there_was_to_wait_for_is_named_alone(monkeyp
     monkeypatch.setattr(failures, "_is_lost", lambda *_: True)
 
     expected = "Received: no answer from worker 1 at localhost:2223\\. Restart"
-    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(CLUSTER):
+    with pytest.raises(WorkerLostError, match=expected), failures.named(CLUSTER):
         wait_in_vain(later)
 
 
@@ -179,7 +180,7 @@ def test_who_has_given_up_waiting_is_not_all_that_is_named(monkeypatch, later):
     monkeypatch.setattr(failures, "_is_lost", lambda number, _: number == 1)
 
     expected = "Received: no answer from worker 1 at b:1; worker 2 at b:2 did not arrive within 60 seconds"
-    with pytest.raises(failures.WorkerLostError, match=expected), failures.named(cluster):
+    with pytest.raises(WorkerLostError, match=expected), failures.named(cluster):
         wait_in_vain(later)
 
 

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from equality import FLOAT32, assert_same_numbers
 from forked_python import python
-from trainings import GROUPED, OPTIMIZERS, SLICED, TRAININGS, train_all
+from training_cases import OPTIMIZERS
+from trainings import GROUPED, SLICED, TRAININGS, train_all
 from worker_processes import PYTHON, results
 
 from multigpu.cli.launch import free_ports

@@ -375,3 +375,24 @@ def test_what_one_device_gives_is_not_refused(name):
         check = FirstBatchCheck(TemplateParts.of(template, plan), batch, plan)
         check.now(batch)
         assert check.is_done
+
+
+LEAST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # rows and columns of an image
+ALL = [name for name in dir(keras.applications) if name[0].isupper()]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ALL)
+def test_the_check_of_the_first_batch_has_nothing_against_a_step_of_a_model_of_keras_applications(name):
+    keras.utils.set_random_seed(1)
+    size = LEAST.get(name, 32)
+    template = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=3)
+    parallel = multi_gpu_model(template, gpus=3)
+    parallel.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy")
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 255, (4, size, size, 3)).astype("float32"), rng.integers(0, 3, 4)
+    before = template.get_weights()[-1]
+    assert np.isfinite(parallel.train_on_batch(x, y))
+    assert not np.array_equal(template.get_weights()[-1], before)
+    (check,) = parallel._spread._checks.values()
+    assert check.is_done

@@ -1,7 +1,6 @@
 """Detect lost workers: no worker waits for one that is gone, and the error names it."""
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,16 +8,13 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
+from multigpu.cluster.lost import listens, lost
 from multigpu.engines.tensorflow.cluster.peer_status import PATIENCE, absent, asked_at_once
 from multigpu.engines.tensorflow.cluster.rendezvous import seconds_waiting
 from multigpu.engines.tensorflow.private_api.runtime import abort_collective_ops, is_alive
 
 ATTEMPTS = 3  # requests within `answer_seconds`
 SHOWN = 8  # maximum number of workers that a message lists
-
-
-class WorkerLostError(RuntimeError):
-    """A worker is gone, or did not reach the step in which the others waited for it."""
 
 
 def wait_for_all(cluster: Cluster) -> None:
@@ -32,20 +28,10 @@ def wait_for_all(cluster: Cluster) -> None:
     seconds_waiting()  # starts TensorFlow: from now on this worker listens, and reports its state
     ends = time.monotonic() + cluster.arrive_seconds
     missing = cluster.others
-    while missing := [number for number in missing if not _listens(cluster.addresses[number])]:
+    while missing := [number for number in missing if not listens(cluster.addresses[number], PATIENCE)]:
         if time.monotonic() > ends:
-            raise WorkerLostError(_message(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster))
+            raise lost(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster)
         time.sleep(0.2)
-
-
-def _listens(address: str) -> bool:
-    """Return whether a process listens at this address, `"host:port"`."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-    except OSError:
-        return False
-    return True
 
 
 def watch(cluster: Cluster) -> None:
@@ -73,7 +59,7 @@ def named(cluster: Cluster | None) -> Iterator[None]:
         if cluster is None or not _is_of_collective(error):
             raise
         found = next((watching.found for watching in _watches if watching.found), None)
-        raise WorkerLostError(_message(found or _found(cluster, _lost(cluster)), cluster)) from error
+        raise lost(found or _found(cluster, _lost(cluster)), cluster) from error
 
 
 def _is_of_collective(error: tf.errors.OpError) -> bool:
@@ -81,21 +67,13 @@ def _is_of_collective(error: tf.errors.OpError) -> bool:
     return isinstance(error, kinds) or "ollective" in error.message or "RecvBuf" in error.message
 
 
-def _message(received: str, cluster: Cluster) -> str:
-    return (
-        f"Expected all {cluster.size} workers to train together. Received: {received}. Restart all of them; with "
-        "`keras.callbacks.BackupAndRestore` training goes on where it stopped, also on another number of workers. "
-        f"(This is {cluster.name(cluster.number)}.)"
-    )
-
-
-def _found(cluster: Cluster, lost: Sequence[int]) -> str:
+def _found(cluster: Cluster, gone: Sequence[int]) -> str:
     """Return the failure in words: lost workers, workers absent for long, or a list of workers one of which must be."""
-    facts = [f"no answer from {', '.join(map(cluster.name, lost))}"] if lost else []
+    facts = [f"no answer from {', '.join(map(cluster.name, gone))}"] if gone else []
     absentees = absent(cluster, cluster.arrive_seconds / 2)
-    doing = {number: does for number, does in absentees.items() if number not in lost}
+    doing = {number: does for number, does in absentees.items() if number not in gone}
     facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
-    rest = [number for number in cluster.others if number not in lost]
+    rest = [number for number in cluster.others if number not in gone]
     if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # it gave up
         facts.append(_one_of(rest, cluster))
     return "; ".join(facts)
@@ -111,7 +89,7 @@ def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
 
 def _lost(cluster: Cluster) -> list[int]:
     """Return the workers that do not answer, or that are other processes than before."""
-    return [number for number, lost in asked_at_once(lambda number: _is_lost(number, cluster), cluster).items() if lost]
+    return [number for number, gone in asked_at_once(lambda number: _is_lost(number, cluster), cluster).items() if gone]
 
 
 def _is_lost(number: int, cluster: Cluster) -> bool:
@@ -146,8 +124,8 @@ class HeartbeatMonitor(threading.Thread):
 
     def _looked(self) -> str:
         late = seconds_waiting() > self._cluster.arrive_seconds
-        lost = _lost(self._cluster)
-        return _found(self._cluster, lost) if late or lost else ""
+        gone = _lost(self._cluster)
+        return _found(self._cluster, gone) if late or gone else ""
 
 
 _watches: list[HeartbeatMonitor] = []

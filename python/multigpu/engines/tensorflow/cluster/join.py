@@ -8,7 +8,7 @@ import tensorflow as tf
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster, described, jobs_of
-from multigpu.cluster.schedulers import check_no_task_is_left_out, config_of_tasks, say_that_tasks_train_apart
+from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
 
 
@@ -52,7 +52,7 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
         >>> simple = tf.distribute.cluster_resolver.SimpleClusterResolver
         >>> multigpu.join_cluster(simple(spec, task_type="worker", task_id=0))  # one worker: nothing changes
     """
-    known, cluster = _known_here() if resolver is None else ("the resolver finds", _found_by(resolver))
+    known, cluster = known_here(os.environ) if resolver is None else ("the resolver finds", _found_by(resolver))
     before = joined()
     if cluster is None or cluster == before:
         return
@@ -67,17 +67,6 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
     _listen(cluster)
 
 
-def _known_here() -> tuple[str, Cluster | None]:
-    """Return the cluster in TF_CONFIG, which has priority even if it is `{}`, or of a scheduler's tasks."""
-    if "TF_CONFIG" in os.environ:
-        return "TF_CONFIG describes", described(os.environ)
-    config = config_of_tasks(os.environ)
-    if config is None:
-        check_no_task_is_left_out(os.environ)
-        return "", None
-    return "variables of SLURM or MPI describe", _described_as(config, "the variables of SLURM or MPI")
-
-
 def _found_by(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster | None:
     if not isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver):
         raise refuse(
@@ -85,11 +74,7 @@ def _found_by(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Clust
             f"resolver={shown(resolver)}",
             "Call `join_cluster()` in a task of `srun` or `mpirun`.",
         )
-    return _described_as(_config_of(resolver), "the resolver")
-
-
-def _described_as(config: str, known_as: str) -> Cluster | None:
-    return described({**os.environ, "TF_CONFIG": config}, known_as)
+    return described({**os.environ, "TF_CONFIG": _config_of(resolver)}, "the resolver")
 
 
 def _config_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:

@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.multi_worker.auto_shard import (
     with_one_row_ahead,
 )
 from multigpu.engines.tensorflow.multi_worker.step import Part
-from multigpu.engines.tensorflow.private_api.datasets import ArrayDataAdapter, DataAdapter, get_data_adapter
+from multigpu.private_api.data_adapters import ArrayDataAdapter, DataAdapter, get_data_adapter
 
 INFINITE = tf.data.INFINITE_CARDINALITY
 

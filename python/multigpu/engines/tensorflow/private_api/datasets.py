@@ -1,11 +1,8 @@
-"""Keras' adapters of data, and TensorFlow's facts about a dataset, which have no public names."""
+"""TensorFlow's facts about a dataset, which have no public names."""
 
 from typing import Any
 
 import tensorflow as tf
-from keras.src.trainers.data_adapters import ArrayDataAdapter as ArrayDataAdapter
-from keras.src.trainers.data_adapters import get_data_adapter as get_data_adapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
 from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
 

@@ -20,8 +20,8 @@ from multigpu.plan.plan import Plan
 
 def estimate_devices(
     template: keras.Model, plan: Plan, batch_size: int, optimizer: keras.Optimizer
-) -> list[DeviceEstimate]:
-    """Return the bytes that each device would store, receive and send."""
+) -> tuple[list[DeviceEstimate], int, int]:
+    """Return the bytes that each device would store, receive and send, and of all weights, and of the optimizer."""
     owners = owners_of(template, plan)
     routes = routes_of(
         template, plan, lambda weights: make_buckets([(owners[id(v)], as_stored(v), tuple(v.shape)) for v in weights])
@@ -29,7 +29,8 @@ def estimate_devices(
     slots = slot_bytes(optimizer, template.trainable_variables)
     activations = {rows: activations_of(template, rows, plan.parts) for rows in set(plan.rows(batch_size))}
     devices = [*plan.devices, *sorted(set(owners.values()) - set(plan.devices))]
-    return [_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices]
+    rows = [_row(device, template, plan, batch_size, owners, routes, slots, activations) for device in devices]
+    return rows, sum(row.weights for row in rows), sum(slots.values())
 
 
 def _row(

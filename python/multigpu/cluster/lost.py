@@ -1,0 +1,53 @@
+"""Lost workers: the error that names them, and a check that a worker still listens."""
+
+import socket
+import time
+
+from multigpu.base.refusal import refuse
+from multigpu.cluster.config import Cluster
+
+PATIENCE = 5.0  # seconds for a connection
+ATTEMPTS, PAUSE = 5, 0.5
+
+
+class WorkerLostError(RuntimeError):
+    """A worker is gone, or did not reach the step in which the others waited for it."""
+
+
+def lost(received: str, cluster: Cluster) -> WorkerLostError:
+    """Return the error that says what was received of the lost workers."""
+    return refuse(
+        f"all {cluster.size} workers to train together",
+        received,
+        "Restart all of them; with `keras.callbacks.BackupAndRestore` training goes on where it stopped, also on "
+        f"another number of workers. (This is {cluster.name(cluster.number)}.)",
+        WorkerLostError,
+    )
+
+
+def split(address: str) -> tuple[str, int]:
+    """Split `"host:port"`. An IPv6 address is in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def listens(address: str, seconds: float) -> bool:
+    """Return whether a process listens at this address, `"host:port"`."""
+    try:
+        socket.create_connection(split(address), seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+def silent(cluster: Cluster) -> str:
+    """Return the names of the other workers that do not listen.
+
+    A process that ends closes its connections one after the other, so this waits for some time.
+    """
+    for _ in range(ATTEMPTS):
+        gone = [number for number in cluster.others if not listens(cluster.addresses[number], PATIENCE)]
+        if gone:
+            break
+        time.sleep(PAUSE)
+    return ", ".join(map(cluster.name, gone))

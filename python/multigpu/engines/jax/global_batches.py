@@ -1,0 +1,91 @@
+"""Global batches of several workers: each adds its own rows, of any number, or all have the same rows."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.experimental.multihost_utils import process_allgather
+
+from multigpu.base.refusal import refuse
+from multigpu.engines.jax.layout import Layout
+from multigpu.engines.jax.placement import layout_of
+from multigpu.engines.jax.rows import Rows, send
+from multigpu.engines.jax.workers import name_of
+from multigpu.plan.plan import Plan
+from multigpu.private_api.data_adapters import DataAdapter
+
+FAILED = -1  # sent instead of a number of rows
+
+
+class GlobalBatches(DataAdapter):
+    """A data source for Keras' loop on several workers, which end together.
+
+    A worker that runs out of rows continues without any, until all workers have run out.
+
+    Attributes:
+        num_batches: the largest number of batches of a worker. None if one does not know its number.
+    """
+
+    num_batches: int | None = None
+
+    def __init__(self, given: DataAdapter, plan: Plan, own: bool) -> None:
+        self._given, self._plan, self._own = given, plan, own
+        self.on_epoch_begin, self.on_epoch_end = given.on_epoch_begin, given.on_epoch_end  # a dataset may shuffle
+        told = process_allgather(np.int32(-1 if given.num_batches is None else given.num_batches))
+        self.num_batches = None if (told < 0).any() else int(told.max())
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Return the batches of all workers, on the mesh."""
+        layout, batches, last = layout_of(self._plan), iter(self._given.get_jax_iterator()), None
+        while True:
+            try:
+                batch = next(batches, None)
+            except Exception:
+                self._tell(FAILED, None)
+                raise
+            last = last if batch is None else batch
+            rows = 0 if batch is None else next(len(x) for x in keras.tree.flatten(batch) if x is not None)
+            counts = self._tell(rows, last)
+            if not any(counts):
+                return
+            yield _joint(last, counts, layout) if self._own else send(last, layout, fill=True)
+
+    def _tell(self, rows: int, batch: Any) -> tuple[int, ...]:
+        """Exchange the numbers of rows, and return that of each worker.
+
+        Raises:
+            RuntimeError: the data of another worker raised an error.
+            ValueError: the batches of the workers do not fit together.
+        """
+        kind = [(x.shape[1:], str(x.dtype)) for x in keras.tree.flatten(batch) if x is not None]
+        told = process_allgather(np.array([rows, zlib.crc32(repr(kind).encode()) >> 1], np.int32))
+        counts, kinds = told[:, 0], told[:, 1]
+        if rows != FAILED and (counts == FAILED).any():
+            failed = name_of(counts.argmin(), self._plan)
+            raise refuse("data from all workers", f"an error on {failed}", "Correct it, and restart all.", RuntimeError)
+        odd = np.flatnonzero((kinds != kinds[counts.argmax()]) | (0 if self._own else counts != counts[0]))
+        if odd.size and rows != FAILED and counts.any():
+            raise refuse(
+                f"arrays and rows of one kind on all workers{'' if self._own else ', and as many of them'}",
+                f"others on {name_of(odd[0], self._plan)} than on {name_of(counts.argmax(), self._plan)}",
+                "Give each at least one batch, with rows of one length; or set the auto-shard policy of a dataset to "
+                "OFF where workers have rows of their own.",
+            )
+        return tuple(map(int, counts))
+
+
+def _joint(batch: Any, counts: tuple[int, ...], layout: Layout) -> Any:
+    """Return the rows of all workers, one worker after the other. Each worker pads its rows to the same number."""
+    devices = layout.mesh.size // len(counts)
+    size, own = max(counts) + -max(counts) % devices, counts[jax.process_index()]
+
+    def join(x: Any) -> Rows:
+        x = np.asarray(x)
+        filled = np.zeros((size, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
+        filled[:own] = x[:own]
+        return Rows(jax.make_array_from_process_local_data(layout.divided, filled), counts)
+
+    return jax.tree.map(join, batch)

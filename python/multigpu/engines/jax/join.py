@@ -1,0 +1,79 @@
+"""Join the workers: JAX starts together with the others that TF_CONFIG, SLURM or MPI names."""
+
+import inspect
+import os
+import socket
+from typing import Any
+
+import jax
+
+from multigpu.base.arguments import shown
+from multigpu.base.refusal import refuse
+from multigpu.cluster.config import Cluster, described
+from multigpu.cluster.lost import split
+from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
+from multigpu.engines.jax.refused import TENSORFLOW
+
+_listening: list[socket.socket] = []  # as long as this process lives
+
+
+def join() -> None:
+    """Join the workers that TF_CONFIG describes, if any, and wait for them. JAX needs this before it starts."""
+    try:
+        cluster = described(os.environ)
+    except ValueError:  # `joined_cluster()` raises the error when a model is made: all else works without a cluster
+        return
+    if cluster is not None and not jax.distributed.is_initialized():
+        _join(cluster)
+
+
+def join_cluster(resolver: Any = None) -> None:
+    """Join the tasks that `srun` or `mpirun` has started, to train one model together.
+
+    Raises:
+        ValueError: the argument is a resolver of TensorFlow, or a scheduler's variables do not tell where the tasks
+            are.
+    """
+    if resolver is not None:
+        raise refuse(
+            "`resolver` to be None on JAX, for TF_CONFIG, SLURM or MPI",
+            f"resolver={shown(resolver)}",
+            f"Leave it out, or {TENSORFLOW}.",
+        )
+    _, cluster = known_here(os.environ)
+    if cluster is not None and not jax.distributed.is_initialized():
+        _join(cluster)
+
+
+def _join(cluster: Cluster) -> None:
+    """Start JAX with the other workers. It ends this process if one of them is silent for too long."""
+    limits = {
+        "initialization_timeout": int(cluster.arrive_seconds),
+        "shutdown_timeout_seconds": int(cluster.arrive_seconds),
+        "heartbeat_timeout_seconds": max(1, int(cluster.answer_seconds)),
+    }
+    known = inspect.signature(jax.distributed.initialize).parameters  # JAX 0.6 has the first alone
+    jax.distributed.initialize(
+        cluster.addresses[0], cluster.size, cluster.number, **{k: v for k, v in limits.items() if k in known}
+    )
+    if not cluster.is_chief:  # where JAX itself listens
+        _listening.append(socket.create_server(("", split(cluster.addresses[cluster.number])[1])))
+
+
+def joined_cluster() -> Cluster | None:
+    """Return the cluster that this process has joined, or None if it trains alone.
+
+    Raises:
+        ValueError: TF_CONFIG was not understood, or was read too late.
+    """
+    if jax.distributed.is_initialized():
+        return known_here(os.environ)[1]
+    cluster = described(os.environ)
+    if cluster is not None:
+        raise refuse(
+            f"to join before JAX uses a device, since TF_CONFIG describes {cluster.size} workers",
+            f"JAX started first, on {cluster}",
+            "Import multigpu, with TF_CONFIG set, at the top of the script.",
+        )
+    say_that_tasks_train_apart(os.environ)
+    return None
