@@ -41,6 +41,7 @@ BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/noise": "CPU ms of the noise of one device",
     "speed/embedding": "CPU ms per step with large embedding tables",
     "speed/first_step": "Xception, 8 replicas, batch 16: time to the first step, and peak memory",
+    "speed/first_steps": "Deep models, batch 16: CPU seconds of the first step",
     "speed/xla_programs": "Programs that XLA compiles, and time to the first step",
     "speed/minigooglenet": "MiniGoogLeNet, the benchmark of a tutorial of 2017",
     "speed/trusted_files": "Loading a model from a trusted and from an untrusted file",

@@ -13,6 +13,7 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_buckets, pack, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.place_locate import locate
 from multigpu.engines.tensorflow.weights.send_reduce import send, send_once
 
@@ -146,3 +147,21 @@ def test_what_is_sent_without_a_gradient_is_packed_on_its_owner():
     assert [short_name(buffer.device) for buffer in buffers] == [bucket.owner for bucket in buckets]
     for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
         np.testing.assert_array_equal(value, weight.numpy())
+
+
+def test_buckets_are_packed_and_opened_on_all_devices_by_ops_that_are_made_once():
+    types = Types(*[tf.dtypes.float32] * 3)
+    (bucket,) = make_buckets([("CPU:0", types, (2, 3)), ("CPU:0", types, (4,))])
+    packing, tensors = Packing(), {0: tf.ones((2, 3)), 1: tf.range(4.0)}
+
+    @tf.function
+    def on_two_devices():
+        with tf.device("CPU:1"):
+            first = packing.open(packing.pack(tensors, bucket), bucket)
+        with tf.device("CPU:2"):
+            return first, packing.open(packing.pack(tensors, bucket), bucket)
+
+    for opened in on_two_devices():
+        assert [x.numpy().tolist() for x in opened] == [x.numpy().tolist() for x in tensors.values()]
+    graph = on_two_devices.get_concrete_function().graph
+    assert len(graph.as_graph_def().library.function) == 2

@@ -154,7 +154,7 @@ class _Steps:
         distinct = list(dict.fromkeys(devices))
         sent = send(self.parts.weights, buckets, distinct, self.structure, self.workers)
         weights = dict(zip(distinct, sent, strict=True))
-        inputs = self._send_inputs(slices)
+        inputs = self._send_inputs(replica, slices)
         results = []
         for number, device in enumerate(devices):
             run = ReplicaRun(replica, functions[number], buckets, device, len(devices), self.structure, self.workers)
@@ -178,14 +178,14 @@ class _Steps:
             return [function, *(replica.trace() for _ in range(num_devices - 1))]
         return [function] * num_devices
 
-    def _send_inputs(self, slices: Slices) -> list[list[tf.Tensor]]:
+    def _send_inputs(self, replica: Replica, slices: Slices) -> list[list[tf.Tensor]]:
         """Send each replica its inputs besides weights: values of the state, its slice, and the slice's position."""
         buckets = buckets_of(self.parts.state)
         buffers = send_once(self.parts.state, buckets)
         inputs = []
         for number, (device, *_) in enumerate(self.plan.replicas):
             with tf.device(device):
-                state = unpack(buffers, buckets, whole_numbers_on="CPU:0")
+                state = unpack(buffers, buckets, "CPU:0", replica.packing.open)
                 inputs.append([*state, *self._of_slice(slices, number)])
         return inputs
 
@@ -205,7 +205,7 @@ class _Steps:
         self.types, self.reach = replica.types, traces.first.reach
         sending = GroupSending(self.parts.weights, self.parts.state, self.plan, traces.homes)
         copies, buffers = sending.weights(self.types, self.structure, self.workers)
-        state = sending.state()
+        state = sending.state(replica.packing)
         inputs: list[tf.Tensor] = []
         for number, group in enumerate(self.plan.replicas):
             with tf.device(group[0]):

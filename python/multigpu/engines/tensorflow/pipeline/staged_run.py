@@ -14,7 +14,6 @@ from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, used_of
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
-from multigpu.engines.tensorflow.weights.buckets import open_bucket, pack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
 from multigpu.engines.tensorflow.weights.rows import Rows, together
@@ -106,7 +105,8 @@ class StagedRun:
             if noted:
                 self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
-                packed.append(pack({w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}, bucket))
+                with_zeros = {w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}
+                packed.append(self.replica.packing.pack(with_zeros, bucket))
             first += len(bucket.members)
         handles = trace.reach.tables_of(of_slice)
         read = [id(table.handle) in handles for table in self.tables]
@@ -178,7 +178,7 @@ class StagedRun:
         weights = []
         for buffer, (bucket, device) in zip(arrived, self.copies, strict=False):
             with tf.device(device):
-                weights += open_bucket(buffer, bucket)
+                weights += self.replica.packing.open(buffer, bucket)
         rest = list(arrived[len(self.copies) :])
         each = len(rest) // len(self.groups)
         return weights, [rest[number * each : (number + 1) * each] for number in range(len(self.groups))]

@@ -41,6 +41,7 @@ from multigpu.engines.tensorflow.replicas.template import TemplateParts
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
+from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -62,6 +63,7 @@ class Replica:
         types: the types in which each weight can be sent, by its id.
         rows_of_tables: how the rows of each table's gradient are added, by its id.
         draws: the known random draws, if it runs op by op.
+        packing: what opens and packs buckets on every device.
     """
 
     noted: Parts
@@ -95,6 +97,7 @@ class Replica:
         self.weights_of_gradients: dict[tuple, set[int]] = {}  # on which gradients depend, after these were requested
         self.rows_of_tables: dict[int, Rows] = {}
         self.draws: list[Draw] = []
+        self.packing = Packing()
         self.on_tape = False  # whether a tape follows sums over slices, from stage to stage
 
     @property

@@ -22,7 +22,7 @@ from multigpu.engines.tensorflow.replicas.tapes import (
     is_differentiable,
     untaped,
 )
-from multigpu.engines.tensorflow.weights.buckets import Bucket, pack, unpack
+from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 
@@ -56,7 +56,7 @@ class ReplicaRun:
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Run the replica under its own tape."""
-        weights = unpack(arrived[: len(self.buckets)], self.buckets)
+        weights = unpack(arrived[: len(self.buckets)], self.buckets, open_one=self.replica.packing.open)
         sources = [*weights, *arrived[len(self.buckets) :]]
         op_by_op = tf.executing_eagerly()  # if only running it shows what it reads
         with tf.GradientTape(watch_accessed_variables=op_by_op) as tape:
@@ -99,7 +99,7 @@ class ReplicaRun:
         sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
         handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
         return [
-            *(pack(sent, bucket) for bucket in self.buckets),
+            *(self.replica.packing.pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
                 counted_rows(gradient, kept, self.replica.rows_of(table)) if id(table.handle) in handles else None

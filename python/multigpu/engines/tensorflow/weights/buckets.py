@@ -5,7 +5,7 @@ Under mixed precision they are sent in the compute type.
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
@@ -141,7 +141,10 @@ def _split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
 
 
 def unpack(
-    buffers: Sequence[tf.Tensor], buckets: Sequence[Bucket], whole_numbers_on: str | None = None
+    buffers: Sequence[tf.Tensor],
+    buckets: Sequence[Bucket],
+    whole_numbers_on: str | None = None,
+    open_one: Callable[[tf.Tensor, Bucket], list[tf.Tensor]] = open_bucket,
 ) -> list[tf.Tensor]:
     """Return all tensors in their old order: the inverse of `pack` over all buckets.
 
@@ -150,10 +153,11 @@ def unpack(
         buckets: the contents of the buffers.
         whole_numbers_on: the device for counters and seeds, if it is not the current device: GPUs cannot split
             integers.
+        open_one: how a bucket is opened.
     """
     tensors: dict[int, tf.Tensor] = {}
     for buffer, bucket in zip(buffers, buckets, strict=True):
         apart = whole_numbers_on is not None and not bucket.types.sent.is_floating
         with tf.device(whole_numbers_on) if apart else contextlib.nullcontext():
-            tensors.update(zip(bucket.members, open_bucket(buffer, bucket), strict=True))
+            tensors.update(zip(bucket.members, open_one(buffer, bucket), strict=True))
     return [tensors[number] for number in range(len(tensors))]

@@ -9,6 +9,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, buckets_of, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_once
 from multigpu.plan.plan import Plan
 
@@ -63,8 +64,12 @@ class GroupSending:
                 copies += [Copy(bucket, device) for bucket in buckets]
         return copies, buffers
 
-    def state(self) -> list[list[tf.Tensor]]:
-        """Return the values of the state for each replica, on the devices of its group."""
+    def state(self, packing: Packing) -> list[list[tf.Tensor]]:
+        """Return the values of the state for each replica, on the devices of its group.
+
+        Args:
+            packing: opens the buckets.
+        """
         values: dict[tuple[int, str], tf.Tensor] = {}
         homes = self._homes[len(self._weights) :]
         for _, numbers, devices in self._parts(homes):
@@ -73,7 +78,7 @@ class GroupSending:
             buffers = send_once(variables, buckets)
             for device in devices:
                 with tf.device(device):
-                    tensors = unpack(buffers, buckets, whole_numbers_on="CPU:0")
+                    tensors = unpack(buffers, buckets, "CPU:0", packing.open)
                 values.update(((number, device), x) for number, x in zip(numbers, tensors, strict=True))
         return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.replicas]
 
