@@ -1,5 +1,7 @@
 """Functions that were traced before weights moved go on with the weights, and never with what was there before."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -99,3 +101,18 @@ class Offset(layers.Layer):
 
     def call(self, x):
         return self.add(x)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_no_garbage_is_collected_while_users_of_a_weight_are_searched(monkeypatch, is_on):
+    """With a collection, the search ended the process, for EfficientNetB5 under pytest."""
+    model, search, seen = keras.Sequential([keras.Input((3,)), layers.Dense(3)]), gc.get_referrers, []
+    monkeypatch.setattr(gc, "get_referrers", lambda *handles: seen.append(gc.isenabled()) or search(*handles))
+    try:
+        if not is_on:
+            gc.disable()
+        multi_gpu_model(model, gpus=["CPU:5", "CPU:4"])
+        assert seen and not any(seen)
+        assert gc.isenabled() == is_on
+    finally:
+        gc.enable()

@@ -34,10 +34,24 @@ def forward(moved: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
         return
     _warn_of_pipelines({id(old): variable.name for variable, old in moved})
     new = {id(old): variable.handle for variable, old in moved}
-    for holder in gc.get_referrers(*(old for _, old in moved)):
+    for holder in _holders_of([old for _, old in moved]):
         places = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
         for place in [place for place, held in places if id(held) in new]:
             holder[place] = new[id(holder[place])]
+
+
+def _holders_of(handles: Sequence[tf.Tensor]) -> list:
+    """Return all objects that refer to handles. No collection may run meanwhile.
+
+    A collection moves objects from list to list, of which the search would then miss the end, and end the process.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return gc.get_referrers(*handles)
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _warn_of_pipelines(names: dict[int, str]) -> None:
