@@ -11,6 +11,7 @@ import os
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.pop("COLUMNS", None)  # processes of xdist have 80, as if they had a terminal
 os.environ.update({} if os.environ.get("MULTIGPU_DEVICES") == "gpu" else {"CUDA_VISIBLE_DEVICES": "-1"})
 
 import keras
