@@ -45,3 +45,11 @@ test_that("R without embedding needs no rpy2", {
   core()
   expect_false("rpy2" %in% names(reticulate::import("sys")$modules))
 })
+
+test_that("?multigpu names Python's functions in place of those of the old package, and they are there", {
+  page <- paste(capture.output(print(tools::Rd_db("multigpu")[["multigpu-package.Rd"]])), collapse = "\n")
+  section <- sub("\\\\section\\{", "", regmatches(page, regexpr("Functions of the old keras package(.|\n)*", page)))
+  names <- unique(unlist(regmatches(section, gregexpr("keras(\\$\\w+)+", section))))
+  expect_gt(length(names), 6)
+  for (name in names) expect_true(is_python_object(eval(parse(text = name))), info = name)
+})
