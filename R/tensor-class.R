@@ -21,7 +21,9 @@ declare_tensors <- function(...) {
 }
 
 tensor_classes <- c(
-  "tensorflow.python.types.core.Tensor", "jax.Array", "keras.src.backend.common.keras_tensor.KerasTensor"
+  "tensorflow.python.types.core.Tensor", "keras.src.backend.common.keras_tensor.KerasTensor",
+  "jax.Array", # of JAX 0.6; later versions have these for arrays, and for what a step is traced with
+  "jaxlib._jax.ArrayImpl", "jax._src.core.Tracer"
 )
 
 # The length of each dimension, NULL where it is not known yet; of TensorFlow's tensors the rank may be unknown, too.

@@ -42,10 +42,10 @@ def with_signed_indices(part: Any) -> Any:
     The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
     compares them with a signed number (`Check failed: ShapeUtil::IsScalarWithElementType`).
     """
+    if isinstance(part, core.Jaxpr):  # from JAX 0.12 on, there is no other class
+        return part.replace(eqns=[new for equation in part.eqns for new in _signed(equation)])
     if isinstance(part, core.ClosedJaxpr):
         return part.replace(jaxpr=with_signed_indices(part.jaxpr))
-    if isinstance(part, core.Jaxpr):
-        return part.replace(eqns=[new for equation in part.eqns for new in _signed(equation)])
     if type(part) in (tuple, list):
         return type(part)(map(with_signed_indices, part))
     return part
