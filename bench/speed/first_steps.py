@@ -33,9 +33,9 @@ NOTE = (
     "÷ one device: CPU seconds of the first step of `fit`, with a model of random weights, by those of the plain model "
     f"on one device. Before: commit {BEFORE}. A step is one of the later ones, in CPU seconds. Under load, wall "
     "seconds tell how much else the machine had to do. XLA compiles the plain model, which is Keras' default, and "
-    "takes most of its time. Without XLA (`jit_compile=False`, sgd, on a quiet machine on 2026-11-26), EfficientNetB0 took "
-    "5.8 CPU s on one device; 8 replicas took 56.3 before and 34.7 now (6.0 times one device), and synchronized 86.6 "
-    "before and 52.4 now (9.0 times)."
+    "takes most of its time. Without XLA (`jit_compile=False`, sgd, on a quiet machine on 2026-11-26), "
+    "EfficientNetB0 took 5.8 CPU s on one device; 8 replicas took 56.3 before and 34.7 now (6.0 times one device), "
+    "and synchronized 86.6 before and 52.4 now (9.0 times)."
 )
 
 
