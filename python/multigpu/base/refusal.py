@@ -1,4 +1,4 @@
-"""Refusals: errors of three parts, which R says in its own words."""
+"""Refusals: errors of three parts, which R renders in its own words."""
 
 from typing import TypeVar
 
@@ -6,13 +6,13 @@ E = TypeVar("E", bound=Exception)
 
 
 def refuse(expected: str, received: str, use: str = "", error: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """An error to raise. Its parts are its attributes.
+    """Return an error to raise. Its parts are its attributes, from which R makes its own.
 
     Args:
-        expected: what was.
-        received: what was instead.
+        expected: what was expected, without a full stop.
+        received: what was received instead, without a full stop.
         use: what to do, in sentences.
-        error: the class.
+        error: the class of the error.
     """
     refusal = error(f"Expected {expected}. Received: {received}. {use}".rstrip())
     vars(refusal).update(expected=expected, received=received, use=use)
@@ -20,7 +20,7 @@ def refuse(expected: str, received: str, use: str = "", error: type[E] = ValueEr
 
 
 def with_more(error: E, text: str) -> E:
-    """The same error, with one more sentence on what to do."""
+    """Return the same error, with one more sentence on what to do."""
     longer = type(error)(f"{error} {text}")
     vars(longer).update(vars(error), use=f"{vars(error).get('use', '')} {text}".lstrip())
     return longer

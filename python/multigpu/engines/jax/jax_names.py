@@ -6,7 +6,7 @@ JAX = Required(
     library="JAX",
     package="jax",
     lowest="0.6.2",
-    newest="0.10.2",
+    newest="0.12.0.1",
     attributes={
         "jax.experimental.multihost_utils": ("broadcast_one_to_all", "process_allgather"),
         "jax.experimental.sparse": ("JAXSparse",),

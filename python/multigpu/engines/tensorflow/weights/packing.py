@@ -15,12 +15,12 @@ class Packing:
         self._traces: dict[tuple, Callable[..., Any]] = {}
 
     def pack(self, tensors: Mapping[int, tf.Tensor], bucket: Bucket) -> tf.Tensor:
-        """The members of a bucket as one vector; a member that travels alone keeps its shape."""
+        """Return the members of a bucket as one vector. A member that travels alone keeps its shape."""
         members = [tensors[number] for number in bucket.members]
         return self._call(_pack_members, bucket, members)
 
     def open(self, buffer: tf.Tensor, bucket: Bucket) -> list[tf.Tensor]:
-        """The inverse."""
+        """Return the members of a bucket from its vector: the inverse of `pack()`."""
         return self._call(open_bucket, bucket, [buffer])
 
     def _call(self, function: Callable[..., Any], bucket: Bucket, tensors: Sequence[tf.Tensor]) -> Any:
