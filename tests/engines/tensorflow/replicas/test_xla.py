@@ -1,4 +1,4 @@
-"""XLA compiles a replica forward and backward, once per size of its slice, however many epochs there are; not loops."""
+"""XLA compiles a replica forward and backward, once per slice size, however many epochs there are; no loop or branch."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 from cases import some
 from equality import assert_same_training, random_rows
 from forked_python import python
@@ -67,7 +68,30 @@ class Powers(keras.layers.Layer):
         )[1]
 
 
-LOOPS = {
+class Branches(keras.layers.Layer):
+    """A power that a branch chooses, by a number that is not known before the step runs."""
+
+    def __init__(self, branch):
+        super().__init__()
+        self._branch, self._seeds = branch, keras.random.SeedGenerator(1)
+
+    def build(self, shape):
+        self._factor = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x):
+        number = tf.cast(self._seeds.state[0], "int32")
+        if self._branch == "switch_case":
+            return tf.switch_case(number, [lambda: x, lambda: (x * self._factor) ** 2])
+        if self._branch == "noise":
+            noisy = lambda: x * self._factor + keras.random.uniform(tf.shape(x), seed=self._seeds)  # noqa: E731
+            return tf.cond(number > 0, noisy, lambda: x)
+        return keras.ops.cond(number > 0, lambda: (x * self._factor) ** 2, lambda: x)
+
+
+CONTROL_FLOW = {
+    "cond": lambda: [Branches("cond")],
+    "switch_case": lambda: [Branches("switch_case")],
+    "noise in a branch": lambda: [Branches("noise")],
     "SimpleRNN": lambda: [layers.Reshape((3, 2)), layers.SimpleRNN(4)],
     "LSTM without cuDNN": lambda: [layers.Reshape((3, 2)), layers.LSTM(4, use_cudnn=False)],
     "scan": lambda: [Powers("scan")],
@@ -75,12 +99,12 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("kind", some(LOOPS, ["LSTM without cuDNN", "while_loop"]))
-def test_a_template_with_a_loop_trains_as_on_one_device_where_xla_is_asked_for(kind):
+@pytest.mark.parametrize("kind", some(CONTROL_FLOW, ["LSTM without cuDNN", "while_loop", "cond", "noise in a branch"]))
+def test_a_template_with_a_loop_or_a_branch_trains_as_on_one_device_where_xla_is_asked_for(kind):
     x, y = random_rows(21, 6), random_rows(21, 2, seed=1)
     jit_compile = iter((False, True))  # on one device XLA cannot train all of them
     assert_same_training(
-        lambda: keras.Sequential([keras.Input((6,)), *LOOPS[kind](), layers.Dense(2)]),
+        lambda: keras.Sequential([keras.Input((6,)), *CONTROL_FLOW[kind](), layers.Dense(2)]),
         x,
         y,
         compile=lambda: {"optimizer": "sgd", "loss": "mse", "jit_compile": next(jit_compile)},
