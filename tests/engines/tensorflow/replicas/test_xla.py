@@ -1,4 +1,4 @@
-"""XLA compiles a replica forward and backward, once per slice size, however many epochs there are; no loop or branch."""
+"""XLA compiles a replica forward and backward, once per slice size, whatever the number of epochs; no loops, branches."""
 
 import os
 import subprocess
