@@ -1,4 +1,4 @@
-"""XLA compiles a replica forward and backward, once per slice size, whatever the number of epochs; no loops, branches."""
+"""XLA compiles a replica forward and backward, once per slice size, whatever the epochs; no loops or branches."""
 
 import os
 import subprocess
