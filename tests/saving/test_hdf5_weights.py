@@ -295,3 +295,31 @@ def test_an_optimizer_whose_state_does_not_fit_starts_anew_with_a_warning(tmp_pa
         again = load_model_hdf5(tmp_path / "m.h5")
     assert_weights(again, model.get_weights())
     assert again.optimizer.iterations == 0
+
+
+def adapted(data):
+    """A model whose first layer has computed constants from its weights, which an assignment does not change."""
+    scaled = keras.layers.Normalization()
+    scaled.adapt(data)
+    return keras.Sequential([keras.Input((3,)), scaled, keras.layers.Dense(2)])
+
+
+@pytest.mark.parametrize("kind", ["model", "weights", "weights by name", "weights of Keras 3", "nested"])
+def test_an_adapted_normalization_computes_with_the_loaded_weights(kind, tmp_path):
+    x = np.random.default_rng(0).uniform(0, 5, (20, 3))
+    template, other = adapted(x), adapted(x + 7)
+    if kind == "nested":
+        template, other = (keras.Sequential([keras.Input((3,)), model]) for model in (template, other))
+    path = tmp_path / ("a.weights.h5" if kind == "weights of Keras 3" else "a.h5")
+    if kind == "model":
+        save_model_hdf5(multi_gpu_model(template, gpus=2), path)
+        other = load_model_hdf5(path)
+    elif kind == "weights of Keras 3":
+        template.save_weights(path)
+        load_model_weights_hdf5(other, path)
+    else:
+        for mine, theirs in zip(other.layers, template.layers, strict=True):
+            mine.name = theirs.name
+        save_model_weights_hdf5(template, path)
+        load_model_weights_hdf5(other, path, by_name=kind == "weights by name")
+    np.testing.assert_array_equal(other.predict(x, verbose=0), template.predict(x, verbose=0))

@@ -14,6 +14,16 @@ def sublayers(model: keras.Layer) -> list[keras.Layer]:
     return model._flatten_layers(include_self=False)
 
 
+def finish_state(model: keras.Layer) -> None:
+    """Make layers compute what they derive from their weights, such as the tensors of an adapted Normalization.
+
+    Keras does so when it loads a file, and not when a variable is assigned.
+    """
+    for layer in (model, *sublayers(model)):
+        if layer.weights and hasattr(layer, "finalize_state"):
+            layer.finalize_state()
+
+
 def is_of_keras(kind: type) -> bool:
     """Return whether Keras, not its user, wrote a class. Only the name of its module tells."""
     return kind.__module__.startswith("keras.")

@@ -68,7 +68,7 @@ def read_model(
     trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
     with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:
         model = build(file, filepath, custom_objects, compile, safe_mode, 2 * max_seconds)
-        assign(find_pairs(listed_group(file), model, filepath, False, False, False))
+        assign(find_pairs(listed_group(file), model, filepath, False, False, False), model)
         if compile and "training_config" in file.attrs:
             restore_optimizer(file, model)
         return model

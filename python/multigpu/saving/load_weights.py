@@ -43,7 +43,7 @@ def load_into(
         ):
             group = listed_group(file)
             if group is not None:
-                assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape))
+                assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape), template)
             elif by_name:
                 raise refused(
                     path, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`."
@@ -83,7 +83,7 @@ def unchanged_on_error(model: keras.Model) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        assign(list(zip(variables, before, strict=True)))
+        assign(list(zip(variables, before, strict=True)), model)
         raise
 
 

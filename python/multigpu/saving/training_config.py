@@ -140,7 +140,7 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
             "would start with a new optimizer, from the weights in the file.",
         )
         return
-    assign([(variable, np.asarray(array)) for variable, array in zip(wanted, arrays, strict=True)])
+    assign([(variable, np.asarray(array)) for variable, array in zip(wanted, arrays, strict=True)], model)
 
 
 def _in_order_of_keras_3(names: list[str]) -> list[str]:

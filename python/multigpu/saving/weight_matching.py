@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from multigpu.base.refusal import refuse
+from multigpu.private_api.layers import finish_state
 from multigpu.saving.weight_lists import Listed
 
 Pairs = list[tuple[keras.Variable, np.ndarray]]
@@ -105,7 +106,8 @@ def without_counter(name: str) -> str:
     return re.sub(r"_\d+$", "", name)
 
 
-def assign(pairs: Pairs) -> None:
-    """Give weights their values. Each stays on the device that owns it."""
+def assign(pairs: Pairs, model: keras.Model) -> None:
+    """Give weights of a model their values. Each stays on the device that owns it."""
     for weight, value in pairs:
         weight.assign(value)
+    finish_state(model)

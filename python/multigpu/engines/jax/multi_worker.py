@@ -12,7 +12,7 @@ from multigpu.base.arguments import by_name
 from multigpu.cluster.callbacks import StopTogether, allowed
 from multigpu.cluster.data import are_arrays, brings_own_rows
 from multigpu.engines.jax.global_batches import GlobalBatches
-from multigpu.engines.jax.placement import on_one_device, variables_of
+from multigpu.engines.jax.placement import on_one_device
 from multigpu.engines.jax.training import Training
 from multigpu.engines.jax.workers import any_of_all, check_alike, follow_chief, named, order_of_chief
 from multigpu.private_api.data_adapters import get_data_adapter
@@ -35,7 +35,7 @@ class MultiWorkerTraining(Training):
         with named(self.plan.cluster):
             arguments = self._together(arguments, arguments.get("shuffle", True))
             arguments["callbacks"] = [*allowed(listed, jax.process_index() == 0), StopTogether(listed, any_of_all)]
-            follow_chief(variables_of(self.template), self.plan)
+            follow_chief(self.template, self.plan)
             with order_of_chief():
                 return super().fit(**arguments)
 

@@ -16,6 +16,7 @@ from multigpu.cluster.lost import WorkerLostError, lost, silent
 from multigpu.engines.jax.layout import put
 from multigpu.engines.jax.placement import layout_of, variables_of
 from multigpu.plan.plan import Plan
+from multigpu.private_api.layers import finish_state
 
 
 def synchronize_workers(model: keras.Model, plan: Plan) -> None:
@@ -28,7 +29,7 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     shapes = [f"{tuple(v.shape)} {v.dtype}" for v in variables]
     with named(plan.cluster):
         check_alike([keras.__version__, jax.__version__, *plan.devices, *shapes], "model, devices or versions", plan)
-        follow_chief(variables, plan)
+        follow_chief(model, plan)
 
 
 def check_alike(told: list[Any], what: str, plan: Plan) -> None:
@@ -53,12 +54,13 @@ def name_of(number: int, plan: Plan) -> str:
     return plan.cluster.name(number) if plan.cluster else f"worker {number}"
 
 
-def follow_chief(variables: list[keras.Variable], plan: Plan) -> None:
-    """Give variables the values of the chief."""
-    layout = layout_of(plan)
+def follow_chief(model: keras.Model, plan: Plan) -> None:
+    """Give the variables of a model and its optimizer the values of the chief."""
+    layout, variables = layout_of(plan), variables_of(model)
     values = broadcast_one_to_all([np.asarray(variable.value) for variable in variables])
     for variable, value in zip(variables, values, strict=True):
         variable.assign(put(np.asarray(value), layout.at_rest(value)))
+    finish_state(model)
 
 
 @contextlib.contextmanager

@@ -417,13 +417,15 @@ def error_of(work: Callable[[], Any]) -> str:
 def weights_alike() -> dict[str, Any]:
     """Weights and order of rows where nobody has set a seed, or each another one."""
     keras.utils.set_random_seed(number())
-    template = dense_model()
+    scaled = keras.layers.Normalization()
+    scaled.adapt(X * (1 + number()))
+    template = keras.Sequential([keras.Input(X.shape[1:]), scaled, dense_model()])
     own = template.get_weights()
     model = multi_gpu_model(template, gpus=1)
     model.compile("sgd", "mse")
     begun = template.get_weights()
     model.fit(X, Y, batch_size=8, verbose=0)
-    return {"own": own, "begun": begun, "trained": template.get_weights()}
+    return {"own": own, "begun": begun, "trained": [*template.get_weights(), template.predict(X, verbose=0)]}
 
 
 class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):

@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import compile_arguments
+from multigpu.private_api.layers import compile_arguments, finish_state
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
@@ -36,6 +36,7 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
     optimizer = getattr(model, "optimizer", None)
     broadcast_variables([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
+    finish_state(model)
     _broadcast_seed(cluster)
 
 
