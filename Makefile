@@ -140,11 +140,12 @@ mutants: $(PLOTS_READY) r-library
 	$(BIN)/python bench/mutants --coverage
 	$(BIN)/python bench/mutants --seed $(SEED)
 
-# models of keras-hub, in an environment of its own; ONLY="Bert SAM" are those whose names begin so
+# models of keras-hub, in an environment of its own; ONLY="Bert SAM" are those whose names begin so. With
+# KERAS_BACKEND=jax, on JAX. It goes on where it was ended
 ONLY ?=
 test-hub: $(HUB_READY)
 	PYTHONPATH=$(CURDIR)/python CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/hub/bin/python bench/hub \
-	  $(if $(ONLY),--only $(ONLY),--write --rows $(VENV)/hub/rows.jsonl)
+	  $(if $(ONLY),--only $(ONLY),--write --rows $(VENV)/hub/$(or $(KERAS_BACKEND),tensorflow).jsonl)
 
 gpu-check: $(READY)
 	$(BIN)/python tests/gpu/gpu_check.py
@@ -186,8 +187,8 @@ $(HUB_READY): $(READY)
 	$(PYTHON) -m venv $(VENV)/hub
 	versions=$$($(BIN)/python -c 'from importlib.metadata import version as v; \
 	  print(*(f"{name}=={v(name)}" for name in ("keras", "tensorflow")))'); \
-	  $(BIN)/uv pip install --quiet --python $(VENV)/hub/bin/python keras-hub $$versions || \
-	  $(VENV)/hub/bin/pip install --quiet --disable-pip-version-check keras-hub $$versions
+	  $(BIN)/uv pip install --quiet --python $(VENV)/hub/bin/python keras-hub jax $$versions || \
+	  $(VENV)/hub/bin/pip install --quiet --disable-pip-version-check keras-hub jax $$versions
 	touch $@
 
 # JAX from 0.7 on needs numpy 2, which the reticulate of Debian 12 does not take; the package is read from here

@@ -3,9 +3,10 @@
     python bench/hub --write                               # all of them, and the page of what was found
     python bench/hub --only Gemma SAM --limit 600          # those whose names begin so, or of which a part does
     python bench/hub --rows rows.jsonl                     # one that can be ended, and goes on when run again
+    python bench/hub --rows rows.jsonl --page --write      # the page of what is known so far
 
-Two processes work side by side, each with a few models. One that dies, or takes too long, is told as what became of the
-model it was at, and another goes on. Nothing is downloaded: weights are random.
+Two processes (`--processes`) work side by side, each with a few models. One that dies, or takes too long, is told as
+what became of the model it was at, and another goes on. Nothing is downloaded: weights are random.
 """
 
 import sys
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the repository, for `bench.*`
 
 import argparse
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,9 +26,8 @@ from typing import Any
 
 from bench.hub.page import write_page
 
-PACKAGES = ("keras", "keras-hub", "tensorflow")
+PACKAGES = ("keras", "keras-hub")
 WORKER = Path(__file__).parent / "worker.py"
-PROCESSES = 2
 AT_A_TIME = 6  # models of one process: it takes as long to start as to try a model
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     arguments = parsed()
     known = {row["model"]: row for row in read(arguments.rows)}
     names = [name for name in listed() if chosen(name, arguments.only)]
-    to_do = [name for name in names if name not in known]
+    to_do = [] if arguments.page else [name for name in names if name not in known]
     chunks = [to_do[first : first + AT_A_TIME] for first in range(0, len(to_do), AT_A_TIME)]
     lock = threading.Lock()
 
@@ -47,11 +48,12 @@ def main() -> None:
                     with arguments.rows.open("a") as file:
                         file.write(json.dumps(row) + "\n")
 
-    with ThreadPoolExecutor(PROCESSES) as pool:
+    with ThreadPoolExecutor(arguments.processes) as pool:
         list(pool.map(work, chunks))
-    rows = [known[name] for name in names if name in known]
+    rows = [known.get(name, {"model": name, "verdict": "not run"}) for name in names]
     if arguments.write:
-        write_page(rows, ", ".join(f"{name} {version(name)}" for name in PACKAGES))
+        engine = os.environ.get("KERAS_BACKEND", "tensorflow")
+        write_page(rows, engine, ", ".join(f"{name} {version(name)}" for name in (*PACKAGES, engine)))
     sys.exit(any(row["verdict"].isupper() for row in rows))
 
 
@@ -59,7 +61,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=[], help="beginnings of names")
     parser.add_argument("--limit", type=float, default=900, help="seconds for one model")
+    parser.add_argument("--processes", type=int, default=2, help="that work side by side")
     parser.add_argument("--rows", type=Path, help="file of what was found, a line for each model")
+    parser.add_argument("--page", action="store_true", help="run nothing: for --write, of the rows that are known")
     parser.add_argument("--write", action="store_true", help="write bench/results/MODELS.md and models.json")
     return parser.parse_args()
 

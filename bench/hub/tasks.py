@@ -14,6 +14,12 @@ models = keras_hub.models
 SETTINGS = {
     **{"num_classes": 3, "dropout": 0.0, "drop_rate": 0.0, "bounding_box_format": "yxyx"},
     "depth_estimation_type": "relative",
+    **{
+        "backbone_hidden_size": 8,
+        "num_centroids": 2,
+        "centroid_intermediate_top_k": 1,
+        "use_ordered_embeddings": False,
+    },
 }
 OF_LOGITS = (models.CausalLM, models.MaskedLM, models.TextClassifier, models.ImageClassifier)
 
@@ -38,10 +44,12 @@ def make_task(task: type[keras.Model], case: Case) -> keras.Model:
 
 
 def _anchors() -> dict[str, Any]:
+    from keras_hub.src.models.retinanet.retinanet_label_encoder import RetinaNetLabelEncoder
+
     anchors = keras_hub.layers.AnchorGenerator(
         bounding_box_format="yxyx", min_level=3, max_level=4, num_scales=3, aspect_ratios=[0.5, 1.0, 2.0], anchor_size=4
     )
-    encoder = keras_hub.layers.RetinaNetLabelEncoder(bounding_box_format="yxyx", anchor_generator=anchors)
+    encoder = RetinaNetLabelEncoder(bounding_box_format="yxyx", anchor_generator=anchors)
     return {"anchor_generator": anchors, "label_encoder": encoder}
 
 

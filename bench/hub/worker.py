@@ -89,7 +89,7 @@ def fresh(make: Callable[[], keras.Model]) -> keras.Model:
     model = make()
     for layer in sublayers(model):
         if isinstance(layer, keras.layers.BatchNormalization):
-            layer.synchronized = True
+            layer.synchronized = keras.backend.backend() == "tensorflow"  # on JAX they are so by themselves
         if isinstance(getattr(layer, "rate", None), float):
             layer.rate = 0.0
     return model
@@ -104,14 +104,16 @@ def trains_and_predicts(x: Any, learn: Callable[[Any], dict[str, Any]], start: d
 
     def use(model: keras.Model, order: np.ndarray, eagerly: bool) -> list[np.ndarray]:
         rows = _in(order, x)
-        model.compile(loss="mse", optimizer="sgd", run_eagerly=eagerly)
+        model.compile(optimizer="sgd", run_eagerly=eagerly)
         outputs = _in(np.argsort(order), model.predict(rows, verbose=0))
         numbers = keras.tree.flatten(outputs)
         learned = learn(outputs)
         y, weights = (_in(order, learned.get(name)) for name in ("y", "sample_weight"))
         if model.trainable_variables:
             model.compile(**learned["compile"](), run_eagerly=eagerly)
-            numbers.append(np.array(model.train_on_batch(rows, y, sample_weight=weights)))
+            settings = {"batch_size": len(order), "shuffle": False, "verbose": 0}
+            logs = model.fit(rows, y, sample_weight=weights, **settings).history
+            numbers += [np.array(logs[name]) for name in sorted(logs)]
         if start:
             model.compile(**learned["compile"](), run_eagerly=False)
             made = model.generate(_in(order, start), stop_token_ids=None)

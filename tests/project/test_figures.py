@@ -125,8 +125,12 @@ def test_the_page_of_models_is_that_of_what_was_found(root):
     page = importlib.import_module("bench.hub.page")
     results = root / "bench" / "results"
     found = json.loads((results / "models.json").read_text())
-    assert (results / "MODELS.md").read_text() == page.page(found["models"], found["versions"])
+    assert (results / "MODELS.md").read_text() == page.page(found)
     rows = [{"model": "A", "verdict": "equal"}, {"model": "A/B", "verdict": "DIFFERS", "off": 7.0, "permuted": 0.1}]
-    text = page.page(rows, "keras 3")
-    assert "1 equal, 1 DIFFERS" in text
-    assert "| A: B | DIFFERS | 7.0 tolerances off; in another order, one device is 0.1 off |" in text
+    on_jax = [{"model": "A", "verdict": "not run"}, {"model": "A/int8", "verdict": "equal"}]
+    engines = {"tensorflow": {"versions": "keras 3", "models": rows}, "jax": {"versions": "jax 0", "models": on_jax}}
+    text = page.page(engines)
+    assert "TensorFlow: keras 3. Of 2 models: 1 equal, 1 DIFFERS." in text
+    assert "JAX: jax 0. Of 2 models: 1 not run, 1 equal." in text
+    assert "| A | equal | not run |  |  |  | equal |" in text
+    assert "| A: B | DIFFERS | 7.0 tolerances off; in another order or with other last digits, one device 0.1 |" in text
