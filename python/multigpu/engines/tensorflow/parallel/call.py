@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -41,12 +41,12 @@ class DataParallelCall:
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
-        self.types: dict[int, Types] = {}
+        self.types: Mapping[int, Types] = {}
         self.step: Step | None = None
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
         self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
-        self._draws: dict[tuple, list[Draw]] = {}  # in such calls
+        self._draws: dict[tuple, Sequence[Draw]] = {}  # in such calls
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
         self._due = Due() if is_spread else None  # made here, because a traced function may not make variables
@@ -93,14 +93,14 @@ class DataParallelCall:
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
             after = self._check(kind, parts, batch, eager)
-            ways, draws = self._ways.get(kind, {}), self._draws.setdefault(kind, [])
+            ways, draws = self._ways.get(kind, {}), self._draws.get(kind, ())
             workers = self._workers(batch)
             merged = data_parallel(parts, batch, self._plan, eager, workers, self.slices, ways, draws, after)
-        self.types = merged.types
+        self.types, self._draws[kind] = merged.traced.types, merged.traced.draws
         refuse_new_weights(self._template, known)
-        if parts.statistics.of_slices and not self._warned:
+        if merged.traced.of_slices and not self._warned:
             self._warned = True  # once for each parallel model
-            warn_of_slices(parts.statistics.of_slices)
+            warn_of_slices(merged.traced.of_slices)
         return merged
 
     def _check(self, kind: tuple, parts: TemplateParts, batch: CallArguments, eager: bool) -> list[tf.Tensor]:

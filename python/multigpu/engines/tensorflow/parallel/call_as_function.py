@@ -127,9 +127,9 @@ def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
     used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
     reached: dict[int, tuple[tf.Variable, list[int]]] = {}
     for number in used:
-        for weight in merged.weights_behind(results[number]):
+        for weight in merged.paths.behind(results[number]):
             reached.setdefault(id(weight), (weight, []))[1].append(number)
-    added = set(map(id, merged.weights_added()))
+    added = set(map(id, merged.paths.added()))
     gated = [(w, some) for number, (w, some) in reached.items() if len(some) < len(used) or number in added]
     return [Gate(weight, frozenset(some)) for weight, some in gated]
 

@@ -123,21 +123,20 @@ class FirstBatchCheck:
         middle, rows = (size + 1) // 2, Span(0, size)
         self._slices = Span(0, middle), Span(middle, size)
         try:
-            result = self._runs.run(rows)
+            run = self._runs.run(rows)
         except WholeBatchError:
             raise
         except Exception:  # any error: code that one device cannot run also ends the step, which raises its own error
             return False
-        whole = self._runs.merged([result], [rows])
+        whole = self._runs.merged([run])
         try:
-            results = [self._runs.run(each) for each in self._slices]
-            found = differences(self._runs.merged(results, self._slices), whole)
+            found = differences(self._runs.merged([self._runs.run(each) for each in self._slices]), whole)
         except Exception:  # any error: slices that cannot run or merge also end the step, if all shapes are known
             return True
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
             for change in (tf.identity, with_other_last_digits(self._digit)):
-                noise = differences(self._runs.merged([self._runs.run(rows, change)], [rows]), whole)
+                noise = differences(self._runs.merged([self._runs.run(rows, change)]), whole)
                 limits = {name: max(limit, AMPLIFIED * noise[name].relative) for name, limit in limits.items()}
         for name, each in found.items():
             if each.relative > limits[name] and self._runs.device_computes():

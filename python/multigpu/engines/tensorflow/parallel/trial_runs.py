@@ -12,15 +12,18 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.position import Position
-from multigpu.engines.tensorflow.replicas.replica import Function, Replica, complete_trace
+from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.trace import trace
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -35,10 +38,21 @@ class Span(NamedTuple):
     end: int
 
 
+class Ran(NamedTuple):
+    """The results for some rows, and what the run has shown."""
+
+    rows: Span
+    results: Result
+    traced: Traced
+
+
 class TrialRuns:
     """Runs a template on slices of a batch, one after the other.
 
     BatchNormalization uses its moving statistics, because the statistics of slices are known to differ.
+
+    Attributes:
+        ways: how rows of weights and tables are looked up, by their ids, as far as a trace shows it.
     """
 
     def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
@@ -53,27 +67,22 @@ class TrialRuns:
             WholeBatchError: the trace shows that a layer mixes rows.
         """
         self._parts = dataclasses.replace(parts, statistics=HeldStatistics(parts.layers), jit_compile=False)
-        self._plan = dataclasses.replace(plan, groups=(), parts=())
-        self._workers = OneWorker(self._plan.first_devices)
+        self._workers = OneWorker(plan.first_devices)
+        plan = dataclasses.replace(plan, groups=(), parts=())
+        self._replica = Replica(self._parts, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch
-        self._replica = self._made(batch)
-        specs = [*(tf.TensorSpec((), x.dtype) for x in batch.scalars), *self._replica.specs]
-        self._function: Function = self._run_replica
+        self._traced: Traced | None = None
+        self.ways: dict[int, Rows] = {}
         with self._apart():
             try:
-                trace = complete_trace(self._run_replica, specs, self._replica.carried)
-                self._function = self._function if has_one_thread() else trace
-                self._replica.note_captured(trace)
+                traced = trace(self._replica, self._run_replica, [tf.TensorSpec((), x.dtype) for x in batch.scalars])
+                self._traced = None if has_one_thread() else traced
+                of_weights = {weight: each.rows for weight, each in traced.types.items() if each.rows}
+                self.ways = {**of_weights, **traced.rows_of_tables}
             except WholeBatchError:
                 raise
             except Exception:  # any error of code that needs numbers
                 pass
-
-    @property
-    def ways(self) -> dict[int, Rows]:
-        """Return how rows of weights and tables are looked up, by their ids, as far as a trace shows it."""
-        types = getattr(self._replica, "types", {})
-        return {**{weight: each.rows for weight, each in types.items() if each.rows}, **self._replica.rows_of_tables}
 
     def take(self, inputs: Sequence[tf.Tensor]) -> int:
         """Store values of the call's inputs: scalars, then components of tensors. Return the number of rows."""
@@ -83,40 +92,32 @@ class TrialRuns:
         self._total = int(count_rows(self._tensors[:1]))
         return self._total
 
-    def run(self, rows: Span, change: Change = tf.identity) -> Result:
+    def run(self, rows: Span, change: Change = tf.identity) -> Ran:
         """Return the template's results for some rows, after a change to each tensor of its input."""
-        op_by_op = self._function == self._run_replica
+        traced = self._traced
         refused = changes_refused([self._parts.template, *self._parts.layers])
-        with self._apart(), refused if op_by_op else contextlib.nullcontext():
-            results = self._function(*self._taken(rows, change))
-            return self._replica.layout.open(results)  # run op by op, it is known only now
+        with self._apart(), contextlib.nullcontext() if traced else refused:
+            inputs = self._taken(rows, change)
+            if traced and traced.function:
+                results = traced.function(*inputs)
+            else:
+                results, traced = self._run_replica(self._replica, *inputs)
+                self._replica = dataclasses.replace(self._replica, draws=traced.draws)
+            return Ran(rows, traced.layout.open(results), traced)
 
-    def merged(self, results: Sequence[Result], slices: Sequence[Span]) -> dict[str, tf.Tensor]:
+    def merged(self, runs: Sequence[Ran]) -> dict[str, tf.Tensor]:
         """Merge the results of slices, by kind: outputs, added losses, and assigned values."""
-        kept = [tf.constant(rows.end - rows.begin) for rows in slices]
+        results, traced = [each.results for each in runs], runs[-1].traced
+        kept = [tf.constant(each.rows.end - each.rows.begin) for each in runs]
         with self._apart():
             outputs = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
             losses = [weighted_mean(each, kept) for each in zip(*(result.losses for result in results), strict=True)]
-            state = list(self._replica.updates.combined([result.updates for result in results], kept, self._workers))
+            state = list(traced.updates.combined([result.updates for result in results], kept, self._workers))
         return {
-            **self._named(outputs),
+            **_named(outputs, traced.calls.kept_with_rows),
             **{f"added loss {number}": x for number, x in enumerate(losses)},
             # otherwise its user chooses how the values of slices are combined
             **{f"variable {v.path!r}": x for v, x in state if v.aggregation == "none"},
-        }
-
-    def _named(self, outputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return outputs and inner layers' tensors by name, then those of attributes, which may be positions."""
-        kept = self._replica.kept_with_rows
-        places = [(f"{each.name!r} of layer {each.layer.name!r}", n) for each in kept for n in range(len(each.tensors))]
-        first = len(outputs) - len(places)
-        return {
-            **{f"output {number}": x for number, x in enumerate(outputs[:first])},
-            **{
-                f"tensor {n} of {name}": x
-                for (name, n), x in zip(places, outputs[first:], strict=True)
-                if x.dtype.is_floating
-            },
         }
 
     def device_computes(self) -> bool:
@@ -131,19 +132,13 @@ class TrialRuns:
         calls = LayerCalls(self._parts.template)
         # any error may be raised: the failed call has no result
         with self._apart(), calls.noted(list(dict.fromkeys(called))), contextlib.suppress(Exception):
-            scalars, others = len(self._scalars), self._taken(rows, tf.identity)
-            self._made(self._batch.with_scalars(self._scalars))(*others[scalars:])
+            self._run_replica(self._replica, *self._taken(rows, tf.identity))
         return calls.root
 
-    def _made(self, batch: CallArguments) -> Replica:
-        return Replica(self._parts, batch, alone=False, workers=self._workers, plan=self._plan)
-
-    def _run_replica(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+    def _run_replica(self, replica: Replica, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+        """Run a replica, with the scalars of the call as its first inputs."""
         number = len(self._batch.scalars)
-        replica = self._made(self._batch.with_scalars(inputs[:number]))
-        replica.carried, replica.draws = self._replica.carried, self._replica.draws
-        self._replica = replica
-        return replica(*inputs[number:])
+        return dataclasses.replace(replica, batch=self._batch.with_scalars(inputs[:number]))(*inputs[number:])
 
     def _position(self, rows: Span) -> Position:
         """Return the position of some rows in a batch of all rows that are run."""
@@ -151,7 +146,7 @@ class TrialRuns:
 
     def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
         """Return the inputs of the replica for some rows."""
-        variables = [read(variable) for variable in (*self._parts.weights, *self._parts.state)]
+        variables = [read(variable) for variable in self._replica.variables]
         slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
         numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]
         return [*self._scalars, *numbers, *self._position(rows)]
@@ -164,7 +159,7 @@ class TrialRuns:
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
         try:
-            with tf.init_scope(), tf.device(self._plan.first_devices[0]):
+            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]):
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)
@@ -173,6 +168,17 @@ class TrialRuns:
                 for new in vars(layer).keys() - attributes.keys():
                     del vars(layer)[new]
                 vars(layer).update(attributes)
+
+
+def _named(outputs: Sequence[tf.Tensor], kept: Sequence[Kept]) -> dict[str, tf.Tensor]:
+    """Return outputs and inner layers' tensors by name, then those of attributes, which may be positions."""
+    places = [(f"{each.name!r} of layer {each.layer.name!r}", n) for each in kept for n in range(len(each.tensors))]
+    first = len(outputs) - len(places)
+    of_places = zip(places, outputs[first:], strict=True)
+    return {
+        **{f"output {number}": x for number, x in enumerate(outputs[:first])},
+        **{f"tensor {n} of {name}": x for (name, n), x in of_places if x.dtype.is_floating},
+    }
 
 
 def has_one_thread() -> bool:

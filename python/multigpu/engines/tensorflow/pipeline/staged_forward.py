@@ -64,7 +64,7 @@ class StagedForward:
             sums: computes gradients of the sources and of tables from the gradients of each slice's inputs.
             workers: the workers whose slices are summed if slices are.
         """
-        inputs = names(trace.function.inputs)
+        inputs = names(trace.reach.function.inputs)
         self.trace, self.arrived, self.sources = trace, arrived, sources
         self._groups = groups
         self._workers = workers
@@ -74,10 +74,10 @@ class StagedForward:
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
         self._ends: dict[tuple[int, int], Sequence[tf.Tensor]] = {}  # the last results of a slice on a part
         self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
-        self._num_copied = len(sources) - sum(len(of_slice) - trace.num_weights for of_slice in taken)
+        self._num_copied = len(sources) - sum(len(of_slice) - trace.reach.num_weights for of_slice in taken)
         self._sums = sums
         self._run([stage for stage in trace.stages if not stage.backward])
-        self.results = [values[x.name] for values in self._values for x in trace.results]
+        self.results = [values[x.name] for values in self._values for x in trace.passes.results]
 
     def gradients(
         self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
@@ -86,10 +86,10 @@ class StagedForward:
         each = len(upstream) // len(self._values)
         for number, values in enumerate(self._values):
             given = upstream[number * each : (number + 1) * each]
-            values.update(zip(names(self.trace.upstream), given, strict=True))
+            values.update(zip(names(self.trace.passes.upstream), given, strict=True))
         self._run([stage for stage in self.trace.stages if stage.backward])
-        found = [[_valued(gradient, values) for gradient in self.trace.gradients] for values in self._values]
-        of_tables = [[_valued(gradient, values) for gradient in self.trace.of_tables] for values in self._values]
+        found = [[_valued(gradient, values) for gradient in self.trace.passes.gradients] for values in self._values]
+        of_tables = [[_valued(gradient, values) for gradient in self.trace.passes.of_tables] for values in self._values]
         ends: dict[tuple[int, int], list[tf.Tensor]] = {}
         for (number, part), made in self._ends.items():
             with tf.device(self._groups[number][part]):

@@ -11,17 +11,18 @@ from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
 from multigpu.engines.tensorflow.private_api.gradients import dense
-from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, used_of
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
+from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 from multigpu.plan.device_names import short_name
 from multigpu.plan.groups import Group
 
 
-@dataclass
+@dataclass(frozen=True)
 class StagedRun:
     """The slices of a batch, each on the devices of its group.
 
@@ -29,17 +30,16 @@ class StagedRun:
     devices share weights.
 
     Attributes:
-        replica: the replica to run.
-        traces: its traces.
+        traces: the traces of the replica.
         copies: the buckets with the weights, on the devices of their parts.
         num_weights: the number of weights, which are a replica's first inputs.
         groups: the devices of each slice.
         device: the device where results are merged, and from which gradients come back.
         structure: the facts about the gradient that owners need besides its buffers.
         workers: the workers over which gradients are reduced, and whose slices are summed if slices are.
+        packing: what opens and packs buckets on every device.
     """
 
-    replica: Replica
     traces: StagedTraces
     copies: Sequence[Copy]
     num_weights: int
@@ -47,13 +47,19 @@ class StagedRun:
     device: str
     structure: GradientStructure
     workers: OneWorker
+    packing: Packing
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
         """The variables that it reads itself, and to which gradients flow."""
-        return self.replica.tables
+        return self.shown.tables
 
-    def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
+    @property
+    def shown(self) -> Traced:
+        """What the first trace shows."""
+        return self.traces.first.traced
+
+    def forward(self, arrived: Sequence[tf.Tensor]) -> tuple["StagedRun", Differentiable]:
         """Return the results of all slices, one slice after the other, on no tape around."""
         for table in self.tables:
             table.read_value()  # so that tapes know of the read: stages take only the handle
@@ -61,7 +67,7 @@ class StagedRun:
         for x in arrived:
             with tf.device(x.device or None):  # a copy of a bucket stays where it is
                 hidden += untaped([x])
-        return self._staged(hidden, self.traces.first)
+        return self, self._staged(hidden, self.traces.first)
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Return the same under a tape: of each slice, or from stage to stage if slices are summed."""
@@ -80,7 +86,7 @@ class StagedRun:
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Return the numbers of the results from which a gradient comes back."""
         each = len(results) // len(self.groups)
-        of_slice = used_of(results, self.replica.layout.num_differentiable, self.structure)
+        of_slice = used_of(results, self.shown.layout.num_differentiable, self.structure)
         return [slice_ * each + number for slice_ in range(len(self.groups)) for number in of_slice]
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
@@ -106,7 +112,7 @@ class StagedRun:
                 self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
                 with_zeros = {w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}
-                packed.append(self.replica.packing.pack(with_zeros, bucket))
+                packed.append(self.packing.pack(with_zeros, bucket))
             first += len(bucket.members)
         handles = trace.reach.tables_of(of_slice)
         read = [id(table.handle) in handles for table in self.tables]
@@ -124,7 +130,7 @@ class StagedRun:
             if gradient is not None:
                 owner = short_name(table.device)  # the name that all workers use
                 with tf.device(owner):
-                    add_up = functools.partial(together, rows=self.replica.rows_of(table))
+                    add_up = functools.partial(together, rows=self.shown.rows_of(table))
                     found[id(table)] = self.workers.rows(gradient, add_up, owner, f"table {position}")
         return found
 
@@ -145,7 +151,7 @@ class StagedRun:
                 all additions into one at the end, and keep the gradients of all slices until then.
         """
         summed: list[Gradient] = [None] * num_copied
-        homes = self.traces.homes
+        homes = self.traces.first.homes
         devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
         ways = [copy.bucket.types.rows for copy in self.copies for _ in copy.bucket.members]
         for number, of_slice in enumerate(gradients):
@@ -159,7 +165,7 @@ class StagedRun:
         """Return gradients of the tables, summed over the slices' counted rows."""
         summed = []
         for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=True):
-            rows = self.replica.rows_of(table)
+            rows = self.shown.rows_of(table)
             with tf.device(table.device):
                 counted = [counted_rows(gradient, own, rows) for gradient, own in zip(of_slices, kept, strict=True)]
                 summed.append(functools.reduce(functools.partial(_plus, rows=rows), counted))
@@ -169,7 +175,7 @@ class StagedRun:
         weights, inputs = self._unpack(arrived)
         taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
-        homes = self.traces.homes
+        homes = self.traces.first.homes
         together = self.workers.in_forward_pass
         return StagedForward(trace, self.groups, arrived, sources, taken, homes, self, together)
 
@@ -178,7 +184,7 @@ class StagedRun:
         weights = []
         for buffer, (bucket, device) in zip(arrived, self.copies, strict=False):
             with tf.device(device):
-                weights += self.replica.packing.open(buffer, bucket)
+                weights += self.packing.open(buffer, bucket)
         rest = list(arrived[len(self.copies) :])
         each = len(rest) // len(self.groups)
         return weights, [rest[number * each : (number + 1) * each] for number in range(len(self.groups))]
@@ -191,7 +197,7 @@ class StagedRun:
     def _positions(self, number: int) -> dict[int, int]:
         """Return the positions of a slice's weights among the weights of all copies."""
         members = [(weight, copy.device) for copy in self.copies for weight in copy.bucket.members]
-        group, homes = self.groups[number], self.traces.homes
+        group, homes = self.groups[number], self.traces.first.homes
         return {w: n for n, (w, device) in enumerate(members) if device == group[homes[w]]}
 
 

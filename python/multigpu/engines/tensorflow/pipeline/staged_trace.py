@@ -1,97 +1,127 @@
 """The trace of a replica with parts, in stages, with its backward pass in the same graph."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.pipeline.stages import Stage, cut
-from multigpu.engines.tensorflow.replicas.parts import parts_of_ops
+from multigpu.engines.tensorflow.replicas.parts import Sum, parts_of_ops
 from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.tapes import Gradient, is_differentiable
+from multigpu.engines.tensorflow.replicas.trace import trace
+from multigpu.engines.tensorflow.replicas.traced import Traced
 
 
+class Passes(NamedTuple):
+    """The forward and the backward pass of a replica in one trace.
+
+    Attributes:
+        results: the results of the replica.
+        num_forward: the number of ops of the forward pass, which are the first ops.
+        used: the numbers of the results whose gradients it receives.
+        upstream: the gradients of the used results.
+        gradients: the gradients of all inputs of the replica.
+        of_tables: the gradients of the tables that it reads itself.
+    """
+
+    results: list[tf.Tensor]
+    num_forward: int
+    used: list[int]
+    upstream: list[tf.Tensor]
+    gradients: list[Gradient]
+    of_tables: list[Gradient]
+
+
+@dataclass(frozen=True)
 class StagedTrace:
     """A replica and its gradients, as stages that run on the devices of a group.
 
     Attributes:
-        function: the trace that was cut.
-        used: the numbers of the results whose gradients it receives.
-        results: the results of the replica, in the trace.
-        upstream: the gradients of the used results, in the trace.
-        gradients: the gradients of all inputs of the replica, in the trace.
-        of_tables: the gradients of the tables that it reads itself, in the trace.
+        traced: what the trace shows that was cut.
+        passes: its passes.
         stages: in an order in which they can run.
-        sums: placeholders of sums over slices, as `Parts.sums`.
-        num_weights: the number of weights, which are its first inputs.
-        num_variables: the number of weights and state.
+        homes: for each variable of the replica, the part that reads it first.
     """
 
-    def __init__(self, replica: Replica, used: Sequence[int] | None) -> None:
-        """Trace a replica.
-
-        Args:
-            replica: the replica.
-            used: numbers of the results that a gradient comes back from; None for those that are likely to have one.
-        """
-        self._replica = replica
-        self._wanted = used
-        self.num_weights, self.num_variables = replica.num_weights, replica.num_variables
-        self.upstream: list[tf.Tensor] = []
-        self.gradients: list[Gradient] = []
-        self.of_tables: list[Gradient] = []
-        replica.on_tape = used is not None and not used
-        known = len(replica.tables)
-        self.function = replica.trace(self._run)
-        if len(replica.tables) > known:  # it reads variables of TensorFlow, as is known now: they have gradients, too
-            self.function = replica.trace(self._run)
-        ops = self.function.graph.get_operations()
-        self.sums = replica.noted.sums
-        self.stages: list[Stage] = cut(
-            self.function,
-            parts_of_ops(ops, replica.noted.of_ops(ops[: self._num_forward])),
-            self._num_forward,
-            self.results,
-            _components([*self.gradients, *self.of_tables]),
-            self.upstream,
-            self.sums,
-        )
-
-    @property
-    def homes(self) -> list[int]:
-        """Return for each variable of the replica the part that reads it first."""
-        first: dict[int, int] = {}
-        for stage in self.stages:
-            for x in stage.takes:
-                first.setdefault(x.name, stage.part)
-        return [first.get(x.name, 0) for x in self.function.inputs[: self.num_variables]]
+    traced: Traced
+    passes: Passes
+    stages: Sequence[Stage]
+    homes: Sequence[int]
 
     @property
     def reach(self) -> Reach:
-        """Return which weights lead to which results."""
-        return Reach(self.function, self.results, self.num_weights, self._replica.tables)
+        """Which weights lead to which results."""
+        assert self.traced.reach is not None
+        return self.traced.reach
 
-    def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        self.results = self._replica(*inputs)
-        self._num_forward = len(tf.compat.v1.get_default_graph().get_operations())
-        candidates = self._replica.layout.likely_used if self._wanted is None else self._wanted
-        self.used = [i for i in candidates if is_differentiable(self.results[i])]
-        if self.used:
-            self._differentiate(inputs)
-        return self.results
+    @property
+    def sums(self) -> Sequence[Sum]:
+        """Placeholders of sums over slices, as `Parts.sums`."""
+        return self.traced.parts.sums
 
-    def _differentiate(self, inputs: Sequence[tf.Tensor]) -> None:
-        """Add the backward pass. Each of its ops knows the op of the forward pass to which it belongs."""
-        targets = [self.results[i] for i in self.used]
-        self.upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
-        graph: Any = tf.compat.v1.get_default_graph()
-        tables = [graph.capture(table.handle) for table in self._replica.tables]
-        sources = [*(x for x in inputs if is_differentiable(x)), *tables]
-        found = tf.compat.v1.gradients(targets, sources, self.upstream, colocate_gradients_with_ops=True)
-        self.of_tables = found[len(found) - len(tables) :]
-        rest = iter(found)
-        self.gradients = [next(rest) if is_differentiable(x) else None for x in inputs]
+
+def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[tf.Variable]) -> StagedTrace:
+    """Trace a replica.
+
+    Args:
+        replica: the replica.
+        used: numbers of the results that a gradient comes back from; None for those that are likely to have one.
+        tables: the variables that it reads itself, as far as they are known.
+    """
+    replica = replace(replica, on_tape=used is not None and not used)
+    made: list[Passes] = []
+
+    def run(replica: Replica, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+        results, traced = replica(*inputs)
+        candidates = traced.layout.likely_used if used is None else used
+        made.append(_passes(inputs, results, [i for i in candidates if is_differentiable(results[i])], tables))
+        return results, traced
+
+    traced = trace(replica, run)
+    if len(traced.tables) > len(tables):  # it reads variables of TensorFlow, as is known now: they have gradients, too
+        return staged_trace(replace(replica, carried=traced.carried), used, traced.tables)
+    function, passes = traced.function, made[-1]
+    assert function is not None
+    ops = function.graph.get_operations()
+    stages = cut(
+        function,
+        parts_of_ops(ops, traced.parts.of_ops(ops[: passes.num_forward])),
+        passes.num_forward,
+        passes.results,
+        _components([*passes.gradients, *passes.of_tables]),
+        passes.upstream,
+        traced.parts.sums,
+    )
+    return StagedTrace(traced, passes, stages, _homes(stages, function.inputs[: len(replica.variables)]))
+
+
+def _passes(
+    inputs: Sequence[tf.Tensor], results: list[tf.Tensor], used: list[int], tables: Sequence[tf.Variable]
+) -> Passes:
+    """Add the backward pass of used results. Each of its ops knows the op of the forward pass to which it belongs."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    num_forward = len(graph.get_operations())
+    if not used:
+        return Passes(results, num_forward, used, [], [], [])
+    targets = [results[i] for i in used]
+    upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
+    handles = [graph.capture(table.handle) for table in tables]
+    sources = [*(x for x in inputs if is_differentiable(x)), *handles]
+    found = tf.compat.v1.gradients(targets, sources, upstream, colocate_gradients_with_ops=True)
+    of_inputs = iter(found)
+    gradients = [next(of_inputs) if is_differentiable(x) else None for x in inputs]
+    return Passes(results, num_forward, used, upstream, gradients, list(of_inputs))
+
+
+def _homes(stages: Sequence[Stage], variables: Sequence[tf.Tensor]) -> list[int]:
+    first: dict[str, int] = {}
+    for stage in stages:
+        for x in stage.takes:
+            first.setdefault(x.name, stage.part)
+    return [first.get(x.name, 0) for x in variables]
 
 
 def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:

@@ -1,14 +1,19 @@
 """The traces of a replica with parts: one for each set of results from which a gradient comes back."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
-from multigpu.engines.tensorflow.replicas.replica import Function, Replica
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace, staged_trace
+from multigpu.engines.tensorflow.replicas.replica import Replica
+from multigpu.engines.tensorflow.replicas.trace import trace
 
 
 class StagedTraces:
-    """The traces of a replica.
+    """The traces of a replica, each made when it is needed.
 
     Attributes:
         first: the trace of its forward pass, with all gradients if they are probably needed.
@@ -16,24 +21,22 @@ class StagedTraces:
 
     def __init__(self, replica: Replica, training: bool) -> None:
         """Trace the replica, with gradients if it is training."""
-        self._replica = replica
-        self.first = StagedTrace(replica, None if training else [])
-        self.homes = self.first.homes
-        self._whole: Function | None = None
-        self._known = {tuple(self.first.used): self.first}
+        self.first = staged_trace(replica, None if training else [], replica.template.tables.trained())
+        self._replica = replace(replica, carried=self.first.traced.carried)
+        self._known = {tuple(self.first.passes.used): self.first}
 
     def using(self, used: Sequence[int]) -> StagedTrace:
         """Return the trace with the gradients of some results."""
         if tuple(used) not in self._known:
-            self._known[tuple(used)] = StagedTrace(self._replica, used)
+            self._known[tuple(used)] = staged_trace(self._replica, used, self.first.traced.tables)
         return self._known[tuple(used)]
 
-    @property
-    def whole(self) -> Function:
-        """Return the replica as one function, with gradients of any order."""
-        if self._whole is None:
-            self._whole = self._replica.trace()
-        return self._whole
+    @functools.cached_property
+    def whole(self) -> Callable[..., list[tf.Tensor]]:
+        """The replica as one function, with gradients of any order."""
+        function = trace(self._replica).function
+        assert function is not None
+        return function
 
     @property
     def on_tape(self) -> StagedTrace:
@@ -42,8 +45,8 @@ class StagedTraces:
         Raises:
             ValueError: the gradient of an op is written in Python, and uses tensors of the trace, not of stages.
         """
-        trace = self.using(())
-        graph = trace.function.graph.as_graph_def()
+        of_forward = self.using(())
+        graph = of_forward.reach.function.graph.as_graph_def()
         written = [node.name for node in graph.node if "_gradient_op_type" in node.attr]
         if written:
             raise refuse(
@@ -52,4 +55,4 @@ class StagedTraces:
                 f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is",
                 "Use another one, or `synchronized=False`.",
             )
-        return trace
+        return of_forward

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import tensorflow as tf
 
@@ -13,22 +13,22 @@ from multigpu.engines.tensorflow.weights.gradient_structure import GradientStruc
 
 
 class Run(Protocol):
-    """A function to differentiate: of packed weights and other inputs, which arrived on devices.
+    """A function to differentiate: of packed weights and other inputs, which arrived on devices."""
 
-    Attributes:
-        device: the device for ops without another device.
-        structure: records each backward pass.
-    """
+    @property
+    def device(self) -> str:
+        """The device for ops without another device."""
 
-    device: str
-    structure: GradientStructure
+    @property
+    def structure(self) -> GradientStructure:
+        """What records each backward pass."""
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
         """The variables that it reads itself, and to which gradients flow."""
 
-    def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Return its results, to be differentiated once, to first order, on no tape around."""
+    def forward(self, arrived: Sequence[tf.Tensor]) -> tuple[Self, Differentiable]:
+        """Return the run with what it has shown, and its results, to be differentiated once, on no tape around."""
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Return its results, to be differentiated once, with gradients of the gradient."""
@@ -91,7 +91,7 @@ class Backward:
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Return the gradients of all parts, which can be differentiated again."""
-        made = self._made.pop() if self._made else self._run.forward(self._arrived)
+        made = self._made.pop() if self._made else self._run.forward(self._arrived)[1]
         gradients = self._run.gradients(made, used, untaped(upstream))
         for group, device in self._run.departures(len(self._arrived)):
             present = [part for part in group if gradients[part] is not None]

@@ -1,29 +1,21 @@
 """Compute seeds and counters on the CPU, where the random ops of a GPU need their seeds."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
+import contextlib
 
 import tensorflow as tf
 
 FEW = 16  # maximum number of elements of a tensor
 
 
-def seeds_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, traced with ops on a few 64-bit integers on the CPU. Other ops keep their device.
+def seeds_on_host() -> contextlib.AbstractContextManager[None]:
+    """Trace ops on a few 64-bit integers on the CPU, inside a `with` block. Other ops keep their device.
 
     Keras casts seeds of 64 bits. On a GPU this would need a kernel and a copy to the host for each random layer. 32-bit
     integers are in the host's memory anyway.
     """
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        if tf.executing_eagerly():
-            return function(*args)
-        with tf.compat.v1.device(lambda op: op.device or ("/device:CPU:0" if _is_of_seeds(op) else "")):
-            return function(*args)
-
-    return call
+    if tf.executing_eagerly():
+        return contextlib.nullcontext()
+    return tf.compat.v1.device(lambda op: op.device or ("/device:CPU:0" if _is_of_seeds(op) else ""))
 
 
 def _is_of_seeds(op: tf.Operation) -> bool:

@@ -63,6 +63,7 @@ class LayerCalls:
         means: the numbers of the losses that are known to be means over rows: Keras' activity regularizers, which are
             sums over all values, divided by the rows.
         kept: the attributes that are set to tensors at its end, each once, with their values before.
+        places_with_rows: the places of those whose slices can be merged. None before it was asked.
         assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
         drawn: returns the states of the generators of noise in use, by the ids of their variables.
     """
@@ -73,6 +74,7 @@ class LayerCalls:
         self.assigned_by_users: set[int] = set()
         self.drawn: Callable[[], dict[int, tf.Tensor]] = dict
         self.kept: list[Kept] = []
+        self.places_with_rows: set[tuple[int, str]] | None = None
         self._stack = [self.root]
         self._means_to_come = 0
         self._num_losses = 0
@@ -90,6 +92,11 @@ class LayerCalls:
             yield
             self.root.kept = attributes.kept()
             self.kept = self._still_kept()
+
+    @property
+    def kept_with_rows(self) -> list[Kept]:
+        """The attributes whose slices can be merged."""
+        return [each for each in self.kept if each.place in (self.places_with_rows or ())]
 
     def _still_kept(self) -> list[Kept]:
         last: dict[tuple[int, str], Kept] = {}

@@ -4,7 +4,7 @@ A function has gradients, which may be zero, for all weights that lead to any of
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ def _gradients(targets: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> li
     return tf.nest.flatten([x for x in found if x is not None], expand_composites=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reach:
     """The paths from weights to results in one trace.
 
@@ -38,6 +38,7 @@ class Reach:
     results: Sequence[tf.Tensor]
     num_weights: int
     tables: Sequence[tf.Variable]
+    _of_gradients: dict[tuple, set[int]] = field(default_factory=dict)  # answers that are known
 
     def weights_of(self, used: Iterable[int]) -> set[int]:
         """Return the numbers of the weights that lead to any of these results."""
@@ -48,7 +49,7 @@ class Reach:
         function: Any = self.function
         return {number for number, x in enumerate(function.inputs[: self.num_weights]) if _is_added(x)}
 
-    def weights_of_gradients(self, used: Iterable[int], inputs: Iterable[int]) -> set[int]:
+    def weights_of_gradients(self, used: tuple[int, ...], inputs: tuple[int, ...]) -> set[int]:
         """Return the numbers of the weights that lead to gradients of these results by these inputs.
 
         If the trace calls functions, which TensorFlow rewrites to compute their gradients, it returns the weights that
@@ -57,13 +58,15 @@ class Reach:
         graph: Any = self.function.graph
         if any(True for op in graph.get_operations() for _ in bodies_of(op)):
             return self.weights_of(used)
-        targets, sources = [self.results[i] for i in used], [graph.inputs[i] for i in inputs]
-        with graph.as_default():  # the gradients are not in it
-            of_results = tf.function(lambda: _gradients(targets, sources), autograph=False).get_concrete_function()
-        captured = of_results.graph.captures
-        read = inputs_reached(of_results.graph.outputs, [inside for _, inside in captured])
-        reached = inputs_reached([captured[number][0] for number in read], graph.inputs)
-        return {number for number in reached if number < self.num_weights}
+        if (used, inputs) not in self._of_gradients:
+            targets, sources = [self.results[i] for i in used], [graph.inputs[i] for i in inputs]
+            with graph.as_default():  # the gradients are not in it
+                of_results = tf.function(lambda: _gradients(targets, sources), autograph=False).get_concrete_function()
+            captured = of_results.graph.captures
+            read = inputs_reached(of_results.graph.outputs, [inside for _, inside in captured])
+            reached = inputs_reached([captured[number][0] for number in read], graph.inputs)
+            self._of_gradients[used, inputs] = {number for number in reached if number < self.num_weights}
+        return self._of_gradients[used, inputs]
 
     def tables_of(self, used: Iterable[int]) -> set[int]:
         """Return the ids of the handles of tables that lead to these results. They follow a trace's inputs."""

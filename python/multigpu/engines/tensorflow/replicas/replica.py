@@ -2,9 +2,9 @@
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -20,159 +20,88 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
-from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_by
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
-from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
 from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
-from multigpu.engines.tensorflow.replicas.stand_alone import (
-    find_alone,
-    find_alone_by,
-    places_with_rows,
-    places_with_rows_by,
-    stand_alone_as,
-)
+from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
+from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
 from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
-from multigpu.engines.tensorflow.weights.buckets import Types
-from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
-from multigpu.engines.tensorflow.weights.packing import Packing
+from multigpu.engines.tensorflow.weights.buckets import Types, as_stored
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
 
-Function = Callable[..., list[tf.Tensor]]
+
+class _Run(NamedTuple):
+    """One run of the template, with its outputs, its assignments and added losses, and the calls of its layers."""
+
+    outputs: Any
+    scope: ReplicaScope
+    calls: LayerCalls
+    noise: SliceNoise
 
 
+@dataclass(frozen=True)
 class Replica:
     """The template, called on one slice with the values that were sent for its variables.
 
-    All devices share this object: it is traced once, and each device runs the trace.
-
     Attributes:
-        noted: the parts of the template to which ops belong.
-        layout: the layout of the results.
-        global_batch: the calls to compute from the merged results.
-        kept: the attributes of layers that are set to tensors.
-        updates: the variables that the template assigns, and how they are sent.
-        types: the types in which each weight can be sent, by its id.
-        rows_of_tables: how the rows of each table's gradient are added, by its id.
+        template: the parts of the template.
+        batch: the arguments of the call.
+        alone: whether its slice is the whole global batch.
+        workers: the workers whose replicas share statistics of layers.
+        plan: the plan of the replicas.
+        carried: the variables that are carried into and out of branches and loops.
         draws: the known random draws, if it runs op by op.
-        packing: what opens and packs buckets on every device.
+        ways: how rows of weights and tables are looked up, by their ids, if it runs op by op.
+        like: the calls of layers for another slice, if it runs op by op.
+        on_tape: whether a tape follows sums over slices, from stage to stage.
     """
 
-    noted: Parts
-    layout: OutputLayout
-    global_batch: GlobalBatchCalls
-    kept: list[Kept]
-    updates: Updates
-    types: dict[int, Types]
-
-    def __init__(self, parts: TemplateParts, batch: CallArguments, alone: bool, workers: OneWorker, plan: Plan) -> None:
-        """Prepare the replica.
-
-        Args:
-            parts: the parts of the template.
-            batch: the arguments of the call.
-            alone: whether its slice is the whole global batch.
-            workers: the workers whose replicas share statistics of layers.
-            plan: the plan of the replicas.
-        """
-        self._plan = plan
-        self._parts = parts
-        self._batch = batch
-        self._alone = alone
-        self._workers = workers
-        self._variables = [*parts.weights, *parts.state]
-        self._assigned: list[keras.Variable] = []
-        self.carried: list[keras.Variable] = []  # carried into and out of branches and loops
-        self._known: LayerCalls | None = None  # of the first slice
-        self._with_rows: set[tuple[int, str]] = set()  # set to tensors with rows
-        self._outside: list[tf.Variable] = []  # variables that are not the template's
-        self.weights_of_gradients: dict[tuple, set[int]] = {}  # on which gradients depend, after these were requested
-        self.rows_of_tables: dict[int, Rows] = {}
-        self.draws: list[Draw] = []
-        self.packing = Packing()
-        self.on_tape = False  # whether a tape follows sums over slices, from stage to stage
-
-    @property
-    def tables(self) -> Sequence[tf.Variable]:
-        """The variables that it reads itself and to which gradients flow: tables, and variables unknown to Keras."""
-        return [*self._parts.tables.trained(), *self._outside]
-
-    def note_read(self, variables: Iterable[tf.Variable]) -> None:
-        """Record variables that a run has read itself."""
-        self._outside = trained_outside(variables, self._parts.tables.trained())
-
-    def rows_of(self, table: tf.Variable) -> Rows:
-        """Return how the rows of a table's gradient are added."""
-        return self.rows_of_tables.get(id(table), Rows.APART)
+    template: TemplateParts
+    batch: CallArguments
+    alone: bool
+    workers: OneWorker
+    plan: Plan
+    carried: Sequence[keras.Variable] = ()
+    draws: Sequence[Draw] = ()
+    ways: Mapping[int, Rows] = field(default_factory=dict)
+    like: LayerCalls | None = None
+    on_tape: bool = False
 
     @property
     def num_weights(self) -> int:
         """The number of input tensors that are weights."""
-        return len(self._parts.weights)
+        return len(self.template.weights)
 
     @property
-    def num_variables(self) -> int:
-        """The number of input tensors that are values of variables."""
-        return len(self._variables)
+    def variables(self) -> list[keras.Variable]:
+        """The variables whose values are its first inputs."""
+        return [*self.template.weights, *self.template.state]
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
         """Return the types of its inputs: values of the variables, dense components of a slice, and its position."""
-        variables = [tf.TensorSpec(v.shape, stored_dtype(v)) for v in self._variables]
         return [
-            *variables,
-            *flatten_composites(open_types(self._batch.tensors)),
+            *(tf.TensorSpec(v.shape, stored_dtype(v)) for v in self.variables),
+            *flatten_composites(open_types(self.batch.tensors)),
             *[tf.TensorSpec([], tf.int32)] * NUM_SCALARS,
         ]
 
-    def trace(self, run: Function | None = None) -> tf.types.experimental.ConcreteFunction:
-        """Return this replica as one concrete function, whose ops have no device: they run where it is called.
-
-        Args:
-            run: the function to trace, by default itself.
-        """
-        with tf.device(None):
-            function = complete_trace(run or self, self.specs, self.carried)
-        self.note_captured(function)
-        return function
-
-    def note_captured(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Record what a trace reads itself, and how the rows of weights and tables are added."""
-        self.note_read(function.variables)
-        if not self._alone:
-            refuse_changes(function, [self._parts.template, *self._parts.layers])
-        captured: Any = function.captured_inputs
-        num_given, num_weights = len(function.inputs) - len(captured), self.num_weights
-        handles = {id(handle): num_given + number for number, handle in enumerate(captured)}
-        tables = {handles[id(table.handle)]: table for table in self.tables if id(table.handle) in handles}
-        no_rows = {*range(self.num_variables), *range(num_given, len(function.inputs))}
-        for number, rows in ways_of_lookup(function, no_rows, [*range(num_weights), *tables]).items():
-            if number < num_weights:
-                weight = id(self._parts.weights[number])
-                self.types[weight] = self.types[weight]._replace(rows=rows)
-            else:
-                self.rows_of_tables[id(tables[number])] = rows
-
     @property
-    def kept_with_rows(self) -> list[Kept]:
-        """The attributes whose slices can be merged. Their tensors are the last of the inner layers' tensors."""
-        return [each for each in self.kept if each.place in self._with_rows]
+    def types_op_by_op(self) -> dict[int, Types]:
+        """The types in which weights are sent, by their ids, if those of gradients are known only with these."""
+        weights = self.template.weights
+        return {id(v): as_stored(v)._replace(rows=self.ways.get(id(v), Rows.APART)) for v in weights}
 
-    def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
-        """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""
-        given = iter(merged)
-        for each in self.kept_with_rows:
-            each.give(list(itertools.islice(given, len(each.tensors))))
-
-    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+    def __call__(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
         """Run the template on a slice.
 
         Args:
@@ -180,132 +109,125 @@ class Replica:
 
         Returns:
             Dense components of outputs, masks and inner layers' tensors, only with rows that count; added losses;
-            states of generators of noise; packed updates.
+            states of generators of noise; packed updates. And what the run has shown.
         """
-        call = seeds_on_host(self._call_template)
-        if self._parts.jit_compile:
-            call = compiled(call, inputs)
-        results = call(*inputs)
-        with_rows, losses, noise, values = self.layout.open(results)
+        run = functools.partial(compiled, self._call_template) if self.template.jit_compile else self._call_template
+        results, traced = run(*inputs)
+        with_rows, losses, noise, values = traced.layout.open(results)
         kept = Position.at_end_of(inputs).kept
         with_rows = [drop_standby(x, kept) for x in with_rows]
-        self.updates = Updates(self._assigned)
-        pack = seeds_on_host(self.updates.pack)
-        packed = pack({id(v): value for v, value in zip(self._assigned, values, strict=True)})
-        return [*flatten_composites(with_rows), *losses, *noise, *packed]
+        with seeds_on_host():
+            packed = traced.updates.pack(values)
+        return [*flatten_composites(with_rows), *losses, *noise, *packed], traced
 
-    def _call_template(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        position = Position.at_end_of(inputs)
-        self.noted = Parts(self._plan.parts, self._devices(position.replica), self.on_tape)
-        sent, components = inputs[: len(self._variables)], inputs[len(self._variables) : -NUM_SCALARS]
-        slices = restore_composites(self._batch.tensors, list(components))
-        outputs, scope, calls = self._noted(slices, sent, position)
-        if not self._alone:
-            self._parts.statistics.note(calls)
-        self.carried += scope.found
-        self.global_batch = GlobalBatchCalls(calls) if self._alone else self._left_over(calls, scope, slices, sent)
-        if self._alone and not tf.executing_eagerly():
-            self._with_rows = places_with_rows(calls)
-        self._assigned = [v for v in scope.updated if all(v is not other for other in self.global_batch.variables)]
-        losses = [loss for number, loss in enumerate(scope.losses) if number not in self.global_batch.losses]
-        self.kept = calls.kept
-        inner = [*self.global_batch.tensors, *(x for each in self.kept_with_rows for x in each.tensors)]
-        noise = self.global_batch.noise
-        self.layout = OutputLayout(outputs, inner, len(losses), len(noise), count_rows(slices[:1]))
-        if not (self._alone or tf.executing_eagerly()):
-            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self._batch.training)
-        self.types = {id(weight): scope.types(weight) for weight in self._parts.weights}
-        values = [scope.value_now(variable) for variable in self._assigned]
-        return [*flatten_composites(self.layout.with_rows), *losses, *noise, *values]
+    def _call_template(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+        with seeds_on_host():
+            parts = Parts(self.plan.parts, self._devices(Position.at_end_of(inputs).replica), self.on_tape)
+            draws = self.draws
+            run = self._run(inputs, parts, draws)
+            if not run.noise.is_sure:
+                draws = draws_by(*(self._run_few(inputs, parts, rows).noise for rows in (2, 3)))
+                run = self._run(inputs, parts, draws)
+            return self._shown(run, inputs, parts, draws)
+
+    def _shown(
+        self, run: _Run, inputs: Sequence[tf.Tensor], parts: Parts, draws: Sequence[Draw]
+    ) -> tuple[list[tf.Tensor], Traced]:
+        """Return the results of a run, and what it has shown."""
+        outputs, scope, calls, _ = run
+        slices = self._slices(inputs)
+        carried = [*self.carried, *scope.found]
+        losses, variables, others = self._left_over(run, inputs, parts)
+        global_batch = GlobalBatchCalls(calls, losses, variables, carried, others)
+        assigned = [v for v in scope.updated if all(v is not other for other in variables)]
+        inner = [*global_batch.tensors, *(x for each in calls.kept_with_rows for x in each.tensors)]
+        added = [loss for number, loss in enumerate(scope.losses) if number not in losses]
+        layout = OutputLayout(outputs, inner, len(added), len(global_batch.noise), count_rows(slices[:1]))
+        if not (self.alone or tf.executing_eagerly()):
+            components = flatten_composites(slices)
+            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self.batch.training)
+        sent = {id(weight): scope.types(weight) for weight in self.template.weights}
+        traced = Traced(
+            calls=calls,
+            parts=parts,
+            layout=layout,
+            global_batch=global_batch,
+            updates=Updates(assigned),
+            types=self.types_op_by_op if tf.executing_eagerly() else sent,
+            carried=carried,
+            draws=draws,
+            of_slices=() if self.alone else normalized_by_slices(calls),
+            tables=self.template.tables.trained(),
+            rows_of_tables=self.ways,
+        )
+        values = [scope.value_now(variable) for variable in assigned]
+        return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values], traced
+
+    def _slices(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the slices among the inputs."""
+        return restore_composites(self.batch.tensors, inputs[len(self.variables) : -NUM_SCALARS])
 
     def _devices(self, replica: tf.Tensor) -> Sequence[str]:
         """Return the devices of the parts in a run op by op. A trace does not have them."""
-        replicas = self._plan.replicas
+        replicas = self.plan.replicas
         return (
-            replicas[int(replica) % len(replicas)] if self._plan.groups and tf.executing_eagerly() else self._plan.parts
+            replicas[int(replica) % len(replicas)] if self.plan.groups and tf.executing_eagerly() else self.plan.parts
         )
 
-    def _noted(
-        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
-    ) -> tuple[Any, ReplicaScope, LayerCalls]:
-        """Return the template's outputs for a slice, its assignments and added losses, and the calls of its layers."""
-        noise, *made = self._run(slices, sent, position)
-        if not noise.is_sure:
-            self.draws[:] = draws_by(*(self._run_few(slices, sent, rows)[0] for rows in (2, 3)))
-            _, *made = self._run(slices, sent, position)
-        return made[0], made[1], made[2]
-
-    def _run_few(
-        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], rows: int
-    ) -> tuple[SliceNoise, Any, ReplicaScope, LayerCalls]:
+    def _run_few(self, inputs: Sequence[tf.Tensor], parts: Parts, rows: int) -> _Run:
         """Run with so many of the rows, op by op."""
+        few = flatten_composites([_first_rows(x, rows) for x in self._slices(inputs)])
         position = Position(*map(tf.constant, (rows, 0, 0, rows)))
-        return self._run([_first_rows(x, rows) for x in slices], sent, position)
+        return self._run([*inputs[: len(self.variables)], *few, *position], parts, self.draws)
 
-    def _run(
-        self, slices: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], position: Position
-    ) -> tuple[SliceNoise, Any, ReplicaScope, LayerCalls]:
-        args, kwargs = self._batch.rebuild(slices)
-        scope, noise = ReplicaScope(self._variables, sent, self.carried), SliceNoise(slices, position, self.draws)
-        scope.calls = calls = LayerCalls(self._parts.template)
+    def _run(self, inputs: Sequence[tf.Tensor], parts: Parts, draws: Sequence[Draw]) -> _Run:
+        sent, slices, position = inputs[: len(self.variables)], self._slices(inputs), Position.at_end_of(inputs)
+        args, kwargs = self.batch.rebuild(slices)
+        scope, noise = ReplicaScope(self.variables, sent, self.carried), SliceNoise(slices, position, draws)
+        scope.calls = calls = LayerCalls(self.template.template)
         calls.drawn = scope.drawn
-        with self._around(scope, noise, position), calls.noted(self._parts.layers):
-            outputs = self._parts.template(*args, **kwargs)
-        for each in calls.kept if not (self._alone and tf.executing_eagerly()) else ():
+        with self._around(scope, noise, position, parts), calls.noted(self.template.layers):
+            outputs = self.template.template(*args, **kwargs)
+        for each in calls.kept if not (self.alone and tf.executing_eagerly()) else ():
             each.put_back()
-        return noise, outputs, scope, calls
+        return _Run(outputs, scope, calls, noise)
 
     @contextlib.contextmanager
-    def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position) -> Iterator[None]:
+    def _around(self, scope: ReplicaScope, noise: SliceNoise, position: Position, parts: Parts) -> Iterator[None]:
         """Make a replica run the code of a `with` block, with its variables."""
-        statistics, tables = self._parts.statistics, self._parts.tables
-        counts = tf.minimum(position.kept, self._workers.counted) if statistics.layers else position.kept
-        shared = statistics.seen_by_layers(counts, self.noted)
-        in_parts = scopes_noted(self.noted.scope) if self._plan.groups else contextlib.nullcontext()
-        once = self._plan.groups or statistics.layers  # stages and sums over replicas are for one forward pass
-        again = None if once else functools.partial(self._around, noise=noise, position=position)
+        statistics, tables = self.template.statistics, self.template.tables
+        counts = tf.minimum(position.kept, self.workers.counted) if statistics.layers else position.kept
+        shared = statistics.seen_by_layers(counts, parts)
+        in_parts = scopes_noted(parts.scope) if self.plan.groups else contextlib.nullcontext()
+        once = self.plan.groups or statistics.layers  # stages and sums over replicas are for one forward pass
+        again = None if once else functools.partial(self._around, noise=noise, position=position, parts=parts)
         one_graph = as_one_graph(scope, again)
         with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.of_slice(), one_graph:
             yield
 
     def _left_over(
-        self,
-        calls: LayerCalls,
-        scope: ReplicaScope,
-        slices: Sequence[tf.Tensor],
-        sent: Sequence[tf.Tensor],
-    ) -> GlobalBatchCalls:
-        """Return the losses and variables whose slices do not determine their values for the global batch."""
-        of_rows = depending_on(flatten_composites(slices))
-        losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
-        variables = [
-            variable
-            for variable in scope.updated
-            if not is_combined(variable, calls.assigned_by_users) and of_rows(scope.value_now(variable))
-        ]
+        self, run: _Run, inputs: Sequence[tf.Tensor], parts: Parts
+    ) -> tuple[list[int], list[keras.Variable], set[tuple[int, str]]]:
+        """Return the losses, variables and attributes whose slices do not determine them for the global batch."""
+        _, scope, calls, _ = run
+        slices = self._slices(inputs)
+        losses, variables = [], []
+        if not self.alone:
+            of_rows = depending_on(flatten_composites(slices))
+            losses = [i for i, loss in enumerate(scope.losses) if i not in calls.means and of_rows(loss)]
+            variables = [
+                variable
+                for variable in scope.updated
+                if not is_combined(variable, calls.assigned_by_users) and of_rows(scope.value_now(variable))
+            ]
         if not tf.executing_eagerly():
             find_alone(calls, slices)
-            self._with_rows = places_with_rows(calls)
-        elif self._known:
-            stand_alone_as(calls, self._known)
-        elif losses or variables or calls.kept:
-            again = functools.cache(lambda rows: self._run_few(slices, sent, rows)[-1])
-            find_alone_by(calls, slices, again)
-            self._with_rows = places_with_rows_by(calls, again)
-            self._known = calls
-        others = {each.place for each in calls.kept} - self._with_rows
-        return GlobalBatchCalls(calls, losses, variables, self.carried, others)
-
-
-def complete_trace(
-    run: Function, specs: Sequence[tf.TypeSpec], carried: Sequence[keras.Variable]
-) -> tf.types.experimental.ConcreteFunction:
-    """Return a trace whose branches and loops carry all assigned state. Each trace may find more of it."""
-    known = -1
-    while known != len(carried):
-        known = len(carried)
-        function = tf.function(run, autograph=False).get_concrete_function(*specs)
-    return function
+        elif self.like and self.like.places_with_rows is not None:
+            stand_alone_as(calls, self.like)
+        elif not self.alone and (losses or variables or calls.kept):
+            find_alone_by(calls, slices, lambda rows: self._run_few(inputs, parts, rows).calls)
+        others = {each.place for each in calls.kept} - (calls.places_with_rows or set())
+        return losses, variables, set() if self.alone else others
 
 
 def _first_rows(x: tf.Tensor, rows: int) -> tf.Tensor:

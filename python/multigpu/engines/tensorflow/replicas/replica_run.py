@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
@@ -11,9 +11,9 @@ from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
+from multigpu.engines.tensorflow.replicas.outside_state import trained_outside
 from multigpu.engines.tensorflow.replicas.position import Position
-from multigpu.engines.tensorflow.replicas.reach import Reach
-from multigpu.engines.tensorflow.replicas.replica import Function, Replica
+from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.tapes import (
     Differentiable,
     Gradient,
@@ -22,58 +22,74 @@ from multigpu.engines.tensorflow.replicas.tapes import (
     is_differentiable,
     untaped,
 )
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 
 
-@dataclass
+@dataclass(frozen=True)
 class ReplicaRun:
     """One replica on its device.
 
     Attributes:
-        replica: the replica to run.
-        function: the replica or its trace, a function of weights and other inputs.
+        replica: the replica to run, a function of weights and other inputs.
+        traced: what its trace, or this run op by op, has shown. None before a run op by op.
         buckets: how the weights are packed.
         device: name of the device.
         num_replicas: the number of replicas that share this worker's batch.
         structure: the facts about the gradient that owners need besides its buffers.
         workers: the workers over which the rows of tables are reduced.
+        packing: what opens and packs buckets on every device.
     """
 
     replica: Replica
-    function: Function
+    traced: Traced | None
     buckets: Sequence[Bucket]
     device: str
     num_replicas: int
     structure: GradientStructure
     workers: OneWorker
+    packing: Packing
 
     @property
     def tables(self) -> Sequence[tf.Variable]:
         """The variables that it reads itself, and to which gradients flow."""
-        return self.replica.tables
+        return self.shown.tables
+
+    @property
+    def shown(self) -> Traced:
+        """What is shown after the run."""
+        assert self.traced is not None
+        return self.traced
+
+    def forward(self, arrived: Sequence[tf.Tensor]) -> tuple["ReplicaRun", Differentiable]:
+        """Run the replica on no other tape."""
+        traced, made = self._taped(untaped(arrived))
+        return replace(self, traced=traced), made
 
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Run the replica under its own tape."""
-        weights = unpack(arrived[: len(self.buckets)], self.buckets, open_one=self.replica.packing.open)
-        sources = [*weights, *arrived[len(self.buckets) :]]
-        op_by_op = tf.executing_eagerly()  # if only running it shows what it reads
-        with tf.GradientTape(watch_accessed_variables=op_by_op) as tape:
-            tape.watch([*floating(sources), *self.tables])
-            with side_by_side():
-                results = list(self.function(*sources))
-        if op_by_op:
-            self.replica.note_read(tape.watched_variables())
-        return Taped(tape, sources, results)
+        return self._taped(arrived)[1]
 
-    def forward(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Run the replica on no other tape."""
-        return self.tape(untaped(arrived))
+    def _taped(self, arrived: Sequence[tf.Tensor]) -> tuple[Traced, Differentiable]:
+        weights = unpack(arrived[: len(self.buckets)], self.buckets, open_one=self.packing.open)
+        sources = [*weights, *arrived[len(self.buckets) :]]
+        traced = self.traced
+        if traced and traced.function:
+            with tf.GradientTape(watch_accessed_variables=False) as tape, side_by_side():
+                tape.watch([*floating(sources), *traced.tables])
+                return traced, Taped(tape, sources, list(traced.function(*sources)))
+        with tf.GradientTape() as tape:  # only running it shows what it reads
+            tape.watch([*floating(sources), *self.replica.template.tables.trained()])
+            results, traced = self.replica(*sources)
+        outside = trained_outside(tape.watched_variables(), traced.tables)
+        return replace(traced, tables=[*traced.tables, *outside]), Taped(tape, sources, results)
 
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Return the numbers of the results from which a gradient comes back."""
-        return used_of(results, self.replica.layout.num_differentiable, self.structure)
+        return used_of(results, self.shown.layout.num_differentiable, self.structure)
 
     def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
@@ -91,7 +107,7 @@ class ReplicaRun:
         with side_by_side():
             gradients, of_tables = made.gradients(used, upstream, self.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
-        reach = reach_of(self.replica, self.function)  # op by op, all tensors with a gradient lead to a used result
+        reach = self.shown.reach  # op by op, all tensors with a gradient lead to a used result
         reached = range(num_weights) if reach is None else reach.weights_of(used)
         if noted:
             self.structure.connect(w for w in reached if gradients[w] is not None)
@@ -99,10 +115,10 @@ class ReplicaRun:
         sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
         handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
         return [
-            *(self.replica.packing.pack(sent, bucket) for bucket in self.buckets),
+            *(self.packing.pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
-                counted_rows(gradient, kept, self.replica.rows_of(table)) if id(table.handle) in handles else None
+                counted_rows(gradient, kept, self.shown.rows_of(table)) if id(table.handle) in handles else None
                 for table, gradient in zip(self.tables, of_tables, strict=True)
             ),
         ]
@@ -112,12 +128,11 @@ class ReplicaRun:
         num_weights, num_buckets = self.replica.num_weights, len(self.buckets)
         members = [weight for part in parts if part < num_buckets for weight in self.buckets[part].members]
         inputs = [*members, *(num_weights + part - num_buckets for part in parts if part >= num_buckets)]
-        reach = reach_of(self.replica, self.function)
+        reach = self.shown.reach
         if reach is None:
             reached = set(range(num_weights))
         elif max(inputs) < len(of_sources):
-            asked, known = (id(self.function), *used, None, *inputs), self.replica.weights_of_gradients
-            reached = known[asked] = known.get(asked) or reach.weights_of_gradients(used, inputs)
+            reached = reach.weights_of_gradients(tuple(used), tuple(inputs))
         else:  # rows of tables among them
             reached = reach.weights_of(used)
         self.structure.connect(weight for weight in reached if of_sources[weight] is not None)
@@ -130,9 +145,7 @@ class ReplicaRun:
             if of_replicas:
                 owner = short_name(table.device)  # the name that all workers use
                 with tf.device(owner):
-                    found[id(table)] = self._in_one(
-                        of_replicas, self.replica.rows_of(table), owner, f"table {position}"
-                    )
+                    found[id(table)] = self._in_one(of_replicas, self.shown.rows_of(table), owner, f"table {position}")
         return found
 
     def _in_one(
@@ -142,13 +155,6 @@ class ReplicaRun:
         in_rows = all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
         here = add_up(gradients) if in_rows else tf.add_n([dense(gradient) for gradient in gradients])
         return self.workers.rows(here, add_up, owner, label)
-
-
-def reach_of(replica: Replica, function: Function) -> Reach | None:
-    """Return which weights lead to which results of a replica, if it was traced."""
-    if not isinstance(function, tf.types.experimental.ConcreteFunction):
-        return None
-    return Reach(function, function.outputs, replica.num_weights, replica.tables)
 
 
 def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:

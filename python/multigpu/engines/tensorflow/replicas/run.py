@@ -5,7 +5,7 @@ So each replica is one op for the outer tape, and its gradient uses its own tape
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -13,16 +13,24 @@ from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.replicas.backward import Backward, Run
 from multigpu.engines.tensorflow.replicas.tapes import release_with_the_verb
 
+R = TypeVar("R", bound=Run)
 
-def run_replica(run: Run, arrived: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return results for packed weights and other inputs, differentiable to any order."""
+
+def run_replica(run: R, arrived: Sequence[tf.Tensor]) -> tuple[R, list[tf.Tensor]]:
+    """Return the run with what it has shown, and results for packed weights and other inputs.
+
+    The results are differentiable to any order.
+    """
+    runs: list[R] = []
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        made = [run.forward(arrived)]
-        results = made[0].results
+        done, first = run.forward(arrived)
+        runs.append(done)
+        made, results = [first], first.results
         release_with_the_verb(made)
-        return results, Backward(run, arrived, results, made).gradient
+        return results, Backward(done, arrived, results, made).gradient
 
     with tf.device(run.device):
-        return list(forward(*arrived))
+        results = list(forward(*arrived))
+    return runs[0], results

@@ -13,6 +13,8 @@ from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCal
 def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
     """Find the calls that stand alone in a trace, after masks are attached to outputs: Keras has rows first.
 
+    It also finds the attributes that are set to tensors with rows.
+
     Args:
         calls: the calls of a run of a template.
         slices: its input tensors with rows.
@@ -23,6 +25,7 @@ def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
         tensors = _taken_and_given(call)
         merged = all(_has_rows(x, graph) and not (ragged and _is_of_slice(x)) for x in tensors)
         call.stands_alone = bool(tensors_of(call.outputs)) and merged
+    calls.places_with_rows = {each.place for each in calls.kept if all(_has_rows(x, graph) for x in each.tensors)}
 
 
 def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[[int], LayerCalls]) -> None:
@@ -33,41 +36,33 @@ def find_alone_by(calls: LayerCalls, slices: Sequence[tf.Tensor], run: Callable[
         slices: its input tensors with rows.
         run: a function that makes a run with so many rows.
     """
-    if any(map(_is_composite, slices)):
-        return  # 2 rows may have any number of values
-    runs = [list(all_calls(each.root)) for each in (calls, run(2), run(3))]
-    if any([call.layer for call in other] != [call.layer for call in runs[0]] for other in runs):
-        return  # the template does not call the same layers each time
-    for call, two, three in zip(*runs, strict=True):
-        tensors = [_taken_and_given(each) for each in (call, two, three)]
-        alike = len(tensors[0]) == len(tensors[1]) == len(tensors[2])
-        merged = alike and all(map(_grows_by_rows, *tensors))
-        call.stands_alone = bool(tensors_of(call.outputs)) and merged
-
-
-def places_with_rows(calls: LayerCalls) -> set[tuple[int, str]]:
-    """Return the attributes that a trace has set to tensors with rows, whose slices can be merged."""
-    graph = tf.compat.v1.get_default_graph()
-    return {each.place for each in calls.kept if all(_has_rows(x, graph) for x in each.tensors)}
-
-
-def places_with_rows_by(calls: LayerCalls, run: Callable[[int], LayerCalls]) -> set[tuple[int, str]]:
-    """Return the same for a run op by op, by runs with 2 and 3 rows."""
-    two, three = ({each.place: each.tensors for each in run(rows).kept} for rows in (2, 3))
-    return {
+    few = run(2), run(3)
+    two, three = ({each.place: each.tensors for each in run_.kept} for run_ in few)
+    calls.places_with_rows = {
         each.place
         for each in calls.kept
         if len(each.tensors) == len(two.get(each.place, ())) == len(three.get(each.place, ()))
         and all(map(_grows_by_rows, each.tensors, two[each.place], three[each.place]))
     }
+    if any(map(_is_composite, slices)):
+        return  # 2 rows may have any number of values
+    runs = [list(all_calls(each.root)) for each in (calls, *few)]
+    if any([call.layer for call in other] != [call.layer for call in runs[0]] for other in runs):
+        return  # the template does not call the same layers each time
+    for call, *others in zip(*runs, strict=True):
+        tensors = [_taken_and_given(each) for each in (call, *others)]
+        alike = len(tensors[0]) == len(tensors[1]) == len(tensors[2])
+        merged = alike and all(map(_grows_by_rows, *tensors))
+        call.stands_alone = bool(tensors_of(call.outputs)) and merged
 
 
 def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
-    """Mark the same calls as standing alone as in the run of another slice."""
+    """Mark the same calls as standing alone as in the run of another slice, and the same attributes."""
     for call, other in itertools.zip_longest(all_calls(calls.root), all_calls(known.root)):
         if call is None or other is None or call.layer is not other.layer:
             raise other_calls((call or other).layer)
         call.stands_alone = other.stands_alone
+    calls.places_with_rows = known.places_with_rows
 
 
 def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:

@@ -29,6 +29,7 @@ class Updates:
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):
+        self._variables = variables
         averaged = [v for v in variables if _is_averaged(v)]
         taken = [v for v in variables if all(v is not other for other in averaged)]
         self.groups: list[tuple[bool, list[keras.Variable], list[Bucket]]] = [
@@ -36,12 +37,10 @@ class Updates:
             (False, taken, buckets_of(taken)),
         ]
 
-    def pack(self, new: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-        """Return one replica's values, by id of the variable, as a flat list of buffers."""
-        buffers = []
-        for _, members, buckets in self.groups:
-            buffers += [pack([new[id(variable)] for variable in members], bucket) for bucket in buckets]
-        return buffers
+    def pack(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return one replica's values of the variables as a flat list of buffers."""
+        new = {id(variable): value for variable, value in zip(self._variables, values, strict=True)}
+        return [pack([new[id(variable)] for variable in members], bucket) for _, members, bucket in self._buckets()]
 
     def combined(
         self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker

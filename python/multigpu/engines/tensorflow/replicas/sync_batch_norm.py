@@ -22,21 +22,11 @@ class SyncBatchNorm:
 
     Attributes:
         layers: the layers with `synchronized=True`, except frozen ones, which use no statistics.
-        of_slices: the layers that used the statistics of a slice in the last run.
     """
-
-    of_slices: Sequence[keras.Layer] = ()
 
     def __init__(self, layers: Sequence[keras.Layer]) -> None:
         normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
         self.layers = [layer for layer in normalizations if layer.synchronized and layer.trainable]
-
-    def note(self, calls: LayerCalls) -> None:
-        """Record which other layers used the statistics of a slice."""
-        training = [call.layer for call in all_calls(calls.root) if call.kwargs.get("training")]
-        normalizations = [layer for layer in training if isinstance(layer, keras.layers.BatchNormalization)]
-        others = [layer for layer in normalizations if layer.trainable and not layer.synchronized]
-        self.of_slices = list({id(layer): layer for layer in others}.values())
 
     @contextlib.contextmanager
     def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
@@ -64,6 +54,14 @@ class SyncBatchNorm:
                 f"a `tf.py_function` and the layer {self.layers[0].name!r}",
                 "Use `tf.numpy_function` where no gradient passes, or `synchronized=False`.",
             )
+
+
+def normalized_by_slices(calls: LayerCalls) -> list[keras.Layer]:
+    """Return the layers that used the statistics of a slice in a run."""
+    training = [call.layer for call in all_calls(calls.root) if call.kwargs.get("training")]
+    normalizations = [layer for layer in training if isinstance(layer, keras.layers.BatchNormalization)]
+    others = [layer for layer in normalizations if layer.trainable and not layer.synchronized]
+    return list({id(layer): layer for layer in others}.values())
 
 
 class HeldStatistics(SyncBatchNorm):

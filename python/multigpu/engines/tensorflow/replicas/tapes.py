@@ -72,13 +72,6 @@ def release_with_the_verb(taped: list[Differentiable]) -> None:
         of_the_verb.append(taped)
 
 
-def share_a_tape(function: tf.types.experimental.ConcreteFunction) -> bool:
-    """Return whether all calls of a function share a tape: TensorFlow keeps one for a `tf.py_function`'s last call."""
-    definition = function.graph.as_graph_def()
-    bodies = [definition.node, *(called.node_def for called in definition.library.function)]
-    return any(node.op == "EagerPyFunc" for body in bodies for node in body)
-
-
 def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return the tensors that a tape can watch."""
     return [x for x in tensors if is_differentiable(x)]

@@ -1,0 +1,83 @@
+"""What a run of a replica has shown besides its results: a trace shows it once, and a run op by op for its slice."""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
+from multigpu.engines.tensorflow.replicas.noise import Draw
+from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
+from multigpu.engines.tensorflow.replicas.parts import Parts
+from multigpu.engines.tensorflow.replicas.reach import Reach
+from multigpu.engines.tensorflow.replicas.state import Updates
+from multigpu.engines.tensorflow.weights.buckets import Types
+from multigpu.engines.tensorflow.weights.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """What a run has shown.
+
+    Attributes:
+        calls: the calls of layers.
+        parts: the parts of the template to which ops belong.
+        layout: the layout of the results.
+        global_batch: the calls to compute from the merged results.
+        updates: the variables that the template assigns, and how they are sent.
+        types: the types in which each weight can be sent, by its id.
+        carried: the variables that a branch or loop assigns. Only a run that carries all of them is complete.
+        draws: the random draws of a run op by op.
+        of_slices: the layers that used the statistics of a slice.
+        tables: the variables that it reads itself and to which gradients flow: tables, and variables unknown to Keras.
+        rows_of_tables: how the rows of each table's gradient are added, by its id.
+        function: the trace, whose ops have no device: they run where it is called. None for a run op by op.
+    """
+
+    calls: LayerCalls
+    parts: Parts
+    layout: OutputLayout
+    global_batch: GlobalBatchCalls
+    updates: Updates
+    types: Mapping[int, Types]
+    carried: Sequence[keras.Variable]
+    draws: Sequence[Draw]
+    of_slices: Sequence[keras.Layer]
+    tables: Sequence[tf.Variable]
+    rows_of_tables: Mapping[int, Rows]
+    function: tf.types.experimental.ConcreteFunction | None = None
+
+    def rows_of(self, table: tf.Variable) -> Rows:
+        """Return how the rows of a table's gradient are added."""
+        return self.rows_of_tables.get(id(table), Rows.APART)
+
+    @functools.cached_property
+    def reach(self) -> Reach | None:
+        """Which weights lead to which results. Unknown op by op, where all tensors with a gradient lead to one."""
+        if self.function is None:
+            return None
+        return Reach(self.function, self.function.outputs, len(self.types), self.tables)
+
+    def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
+        """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""
+        given = iter(merged)
+        for each in self.calls.kept_with_rows:
+            each.give(list(itertools.islice(given, len(each.tensors))))
+
+
+def value_apart(
+    call: Callable[..., tuple[list[tf.Tensor], Traced]],
+) -> tuple[Callable[..., list[tf.Tensor]], list[Traced]]:
+    """Return the function without its second result, as TensorFlow traces it, and a list that gets it in each run."""
+    values: list[Traced] = []
+
+    def tensors(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        results, value = call(*inputs)
+        values.append(value)
+        return results
+
+    return tensors, values
