@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from multigpu.engines import call_fit, call_with_batches, device_table, join_cluster, on_device
+from multigpu.engines import arguments_with_batches, device_table, fit_arguments, join_cluster, on_device
 from multigpu.model.batch_norm import synchronize_batch_norm
 from multigpu.model.bring_home import bring_home
 from multigpu.model.devices import simulate_gpus
@@ -73,26 +73,31 @@ def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
     Large arrays are not copied. Batches, their order and the weights are the same as with copies. An interrupt ends
     training after the current step.
     """
-    return _call(model, "fit", main_thread_generator.fit, call_fit, arguments)
+    return _call(model, "fit", main_thread_generator.fit, fit_arguments, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
     """Call `model.evaluate(**arguments)`, with the arguments and the interrupts of `fit()`."""
-    return _call(model, "evaluate", main_thread_generator.evaluate, call_with_batches, arguments)
+    return _call(model, "evaluate", main_thread_generator.evaluate, arguments_with_batches, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
     """Call `model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
-    return _call(model, "predict", main_thread_generator.predict, call_with_batches, arguments)
+    return _call(model, "predict", main_thread_generator.predict, arguments_with_batches, arguments)
 
 
-def _call(model: keras.Model, name: str, from_functions: Callable, from_arrays: Callable, arguments: Any) -> Any:
+def _call(model: keras.Model, name: str, from_functions: Callable, with_batches: Callable, arguments: Any) -> Any:
     verb = getattr(model, name)
     if callable(arguments.get("x")) or callable(arguments.get("validation_data")):
         return interruptible(from_functions, model, **arguments)
     if defined_by_class(model.__class__, name) is not None:  # the model's own method receives the arrays unchanged
         return interruptible(verb, **arguments)
-    return interruptible(lambda **converted: from_arrays(verb, converted), **arguments)
+
+    def call(**converted: Any) -> Any:
+        with with_batches(converted) as given:
+            return verb(**given)
+
+    return interruptible(call, **arguments)
 
 
 def unknown(model: Any, name: str, arguments: list[str]) -> list[str]:

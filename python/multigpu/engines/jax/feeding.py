@@ -1,5 +1,6 @@
 """Arrays and functions as batches. Keras on JAX cuts rows of arrays batch by batch, and needs no help."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,12 +13,12 @@ def batches(x: Any, y: Any = None, batch_size: int = 32) -> tuple[Batches, Batch
     return made, made
 
 
-def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
-    """Call a model's `fit`, `evaluate` or `predict`."""
-    return verb(**arguments)
+def arguments_with_batches(arguments: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
+    """Return the arguments of a model's `fit`, `evaluate` or `predict`, for a `with` block."""
+    return contextlib.nullcontext(arguments)
 
 
-call_fit = call_with_batches
+fit_arguments = arguments_with_batches
 
 
 def batches_without_lookahead(batches: Callable[[], Iterator[Any]], spec: Any) -> Iterator[Any]:

@@ -3,8 +3,8 @@
 MODULES = {  # names of an engine → the modules that contain them
     "batches": "batches.array_source",
     "batches_without_lookahead": "batches.without_lookahead",
-    "call_fit": "batches.fit_arguments",
-    "call_with_batches": "batches.fit_arguments",
+    "fit_arguments": "batches.fit_arguments",
+    "arguments_with_batches": "batches.fit_arguments",
     "check_rows": "parallel.row_checks",
     "device_table": "devices.gpu_table",
     "estimate_devices": "profiling.device_estimates",

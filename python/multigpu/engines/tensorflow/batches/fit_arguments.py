@@ -1,7 +1,8 @@
 """Replace large arrays by batches in the arguments of Keras' methods."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -14,16 +15,18 @@ from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches
 LARGE = 2**26  # number of bytes from which on this package avoids Keras' copy of the arrays
 
 
-def call_fit(verb: Callable, arguments: dict[str, Any]) -> keras.callbacks.History:
-    """Call a model's `fit` with batches in place of large arrays."""
+@contextlib.contextmanager
+def fit_arguments(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the arguments of a model's `fit`, with batches in place of large arrays, for a `with` block."""
     with released() as keep:
-        return verb(**_fit_arguments(arguments, keep))
+        yield _fit_arguments(arguments, keep)
 
 
-def call_with_batches(verb: Callable, arguments: dict[str, Any]) -> Any:
-    """Call a model's `evaluate` or `predict` with batches in place of large arrays."""
+@contextlib.contextmanager
+def arguments_with_batches(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the same for a model's `evaluate` or `predict`."""
     with released() as keep:
-        return verb(**_as_batches(arguments, False, arguments.get("steps"), keep))
+        yield _as_batches(arguments, False, arguments.get("steps"), keep)
 
 
 def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]) -> dict[str, Any]:

@@ -79,25 +79,22 @@ class StepConsensus:
         return bool(self._agreed.numpy()[2] > 0)
 
 
-def unless_standing_by(
-    step: Callable[[], Any], counts: tf.Tensor, metrics: Callable[[], Sequence[keras.Metric]]
-) -> Any:
-    """Run a step, and restore the metrics afterwards if this worker is idle.
+@contextlib.contextmanager
+def metrics_kept(part: Part, metrics: Callable[[], Sequence[keras.Metric]]) -> Iterator[None]:
+    """Restore the metrics after the step in a `with` block if this worker is idle.
 
     Args:
-        step: a function that makes the step.
-        counts: 1 or 0.
+        part: the worker's part of the batch.
         metrics: a function that returns the metrics. Some are made in the step.
     """
     before = {
         id(backing_variable(v)): tf.identity(backing_variable(v)) for metric in metrics() for v in metric.variables
     }
     with _noted(before):
-        result = step()
+        yield
     for variable in {id(v): backing_variable(v) for metric in metrics() for v in metric.variables}.values():
         with tf.device(variable.device):
-            variable.assign(tf.where(counts > 0, variable, before[id(variable)]))
-    return result
+            variable.assign(tf.where(part.counts > 0, variable, before[id(variable)]))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import replaced
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, released
 from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
@@ -21,7 +22,7 @@ from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches,
 from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
 from multigpu.engines.tensorflow.multi_worker.loss_scaling import scaled_losses
 from multigpu.engines.tensorflow.multi_worker.metrics import aggregate_logs
-from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, unless_standing_by
+from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, metrics_kept
 from multigpu.engines.tensorflow.parallel.training import Training
 from multigpu.private_api.hooks import AggregatesLogs
 from multigpu.private_api.layers import compile_arguments
@@ -83,28 +84,25 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
         return until_all_end
 
-    def _make_step(self, step: str, data: Any) -> Any:
+    @contextlib.contextmanager
+    def _of_workers(self, step: str, data: Any) -> Iterator[Any]:
         if step == "predict_step":
-            return self._with_step(Step(joint=False), step, data)
+            with replaced(self._spread, "step", Step(joint=False)):
+                yield data
+            return
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
         agreed = self._consensus.of_step(part, step)
-        make = functools.partial(self._with_step, agreed, step, part.data)
         workers = Workers(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
-        with scaled_losses(agreed, functools.partial(self._consensus.sum, label=f"{step} divisor"), workers.all_rows):
-            return unless_standing_by(make, part.counts, self._metrics_of_step)
+        divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
+        scaled, restored = scaled_losses(agreed, divisor, workers.all_rows), metrics_kept(part, self._metrics_of_step)
+        with scaled, restored, replaced(self._spread, "step", agreed):
+            yield part.data
 
     def _metrics_of_step(self) -> list[keras.Metric]:
         """Return all metrics. Those of `compile()` have their variables, but are visible only after the first step."""
         arguments = compile_arguments(self.template) if self.template.compiled else {}
         given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
         return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
-
-    def _with_step(self, agreed: Step, step: str, data: Any) -> Any:
-        self._spread.step = agreed
-        try:
-            return super()._make_step(step, data)
-        finally:
-            self._spread.step = None
 
     def aggregated(self, logs: Callable[[], Any]) -> Any:
         """Return the logs of all workers, for a step that all make."""

@@ -109,8 +109,8 @@ def data_parallel(
     if (plan.groups or template.statistics.layers) and not eager:  # op by op, parts run on devices without a cut
         results, traced = run_in_stages(replica, slices, workers, structure)
     else:
-        traces = [None] * len(plan.replicas) if eager else traces_of(replica)
-        results, traced = run_on_devices(replica, traces, slices, workers, structure)
+        first = None if eager else trace(replica)
+        results, traced = run_on_devices(replica, first, slices, workers, structure)
     return merge_results(replica, results, traced, slices, structure)
 
 
@@ -149,36 +149,30 @@ def split_batch(
         return Slices(list(zip(*slices, strict=True)), rows, *workers.in_forward_pass.rows_around(here))
 
 
-def traces_of(replica: Replica) -> list[Traced]:
-    """Return the trace for each device: one for all, or one for each if calls of one cannot be differentiated apart."""
-    first, others = trace(replica), len(replica.plan.replicas) - 1
-    if others and share_a_tape(first):
-        return [first, *(trace(replace(replica, carried=first.carried)) for _ in range(others))]
-    return [first] * (1 + others)
-
-
 def run_on_devices(
     replica: Replica,
-    traces: Sequence[Traced | None],
+    first: Traced | None,
     slices: Slices,
     workers: OneWorker,
     structure: GradientStructure,
 ) -> tuple[list[Result], Traced]:
     """Run the replica on each device, with the weights that are sent there. Without a trace, it runs op by op."""
     weights, groups, packing = replica.template.weights, replica.plan.replicas, Packing()
-    buckets = buckets_of(weights, traces[0].types if traces[0] else replica.types_op_by_op)
+    buckets = buckets_of(weights, first.types if first else replica.types_op_by_op)
     devices = [group[0] for group in groups]
     distinct = list(dict.fromkeys(devices))
     sent = dict(zip(distinct, send(weights, buckets, distinct, structure, workers), strict=True))
     inputs = send_inputs(replica, slices, workers, packing)
-    results = []
-    for device, traced, others in zip(devices, traces, inputs, strict=True):
+    one_each = first is not None and len(devices) > 1 and share_a_tape(first)
+    results: list[Result] = []
+    for device, others in zip(devices, inputs, strict=True):
+        traced = trace(replica) if results and one_each else first
         with tf.device(device):
             arrived = [arrive(buffer, bucket) for buffer, bucket in zip(sent[device], buckets, strict=True)]
         run = ReplicaRun(replica, traced, buckets, device, len(devices), structure, workers, packing)
         run, flat = run_replica(run, [*arrived, *others])
         results.append(run.shown.layout.open(flat))
-        replica = replace(replica, draws=run.shown.draws, like=run.shown.calls)
+        replica = replace(replica, carried=run.shown.carried, draws=run.shown.draws, like=run.shown.calls)
     return results, run.shown
 
 

@@ -1,5 +1,6 @@
 """Call and train a template on TensorFlow: each call is spread over the devices."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import tensorflow as tf
 from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
-from multigpu.engines.tensorflow.batches.fit_arguments import call_fit, call_with_batches
+from multigpu.engines.tensorflow.batches.fit_arguments import arguments_with_batches, fit_arguments
 from multigpu.engines.tensorflow.batches.prefetch import SlicedBatch
 from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices, synchronized_layers
 from multigpu.engines.tensorflow.parallel.call import DataParallelCall
@@ -127,48 +128,39 @@ class Training(TrackedAsTemplate, keras.Model):
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Run Keras' own `fit`. Rows of large arrays that Keras would copy are cut and cast batch by batch."""
-        return call_fit(super().fit, by_name(super().fit, args, kwargs))
+        with fit_arguments(by_name(super().fit, args, kwargs)) as arguments:
+            return super().fit(**arguments)
 
     @guarded
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Run Keras' own `evaluate`, with large arrays as in `fit`."""
-        return call_with_batches(super().evaluate, by_name(super().evaluate, args, kwargs))
+        with arguments_with_batches(by_name(super().evaluate, args, kwargs)) as arguments:
+            return super().evaluate(**arguments)
 
     @guarded
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Run Keras' own `predict`, with large arrays as in `fit`."""
-        return call_with_batches(super().predict, by_name(super().predict, args, kwargs))
+        with arguments_with_batches(by_name(super().predict, args, kwargs)) as arguments:
+            return super().predict(**arguments)
 
     train_on_batch = guarded(keras.Model.train_on_batch)
     test_on_batch = guarded(keras.Model.test_on_batch)
     predict_on_batch = guarded(keras.Model.predict_on_batch)
 
-    def train_step(self, data: Any) -> Any:
-        """Run one step of `fit`, with loss and metrics on the merge device."""
-        return self._step("train_step", data)
-
-    def test_step(self, data: Any) -> Any:
-        """Run one step of `evaluate`, with loss and metrics on the merge device."""
-        return self._step("test_step", data)
-
-    def predict_step(self, data: Any) -> Any:
-        """Run one step of `predict`."""
-        return self._step("predict_step", data)
-
     def _step(self, step: str, data: Any) -> Any:
-        device = self.plan.merge_device
+        """Run a step of the template's own, or Keras', on the template. Its calls of itself are spread.
+
+        Loss and metrics are computed on the merge device.
+        """
         if isinstance(data, SlicedBatch):
             with replaced(self._spread, "slices", data.by_input()):
                 return self._step(step, data.batch)
-        with colocate_ops(device), eager_variables("CPU:0"), scalars_read_once(getattr(self, "optimizer", None)):
-            return self._make_step(step, data)
-
-    def _make_step(self, step: str, data: Any) -> Any:
-        """Run a step of the template's own, or Keras', on the template. Its calls of itself are spread."""
-        before = self._num_calls
-        result = self._own_step(step)(data)
+        before, optimizer = self._num_calls, getattr(self, "optimizer", None)
+        on_device, own_variables = colocate_ops(self.plan.merge_device), eager_variables("CPU:0")
+        with on_device, own_variables, scalars_read_once(optimizer), self._of_workers(step, data) as own:
+            result = self._own_step(step)(own)
         if self._num_calls > before:
             self._steps_that_call.add(step)
         elif step not in self._steps_that_call:  # otherwise it may be a function that was traced before
@@ -179,6 +171,14 @@ class Training(TrackedAsTemplate, keras.Model):
                 f"{parallel_parts(self.template)}",
             )
         return result
+
+    def _of_workers(self, step: str, data: Any) -> contextlib.AbstractContextManager[Any]:
+        """Make a step with data, which it returns, inside a `with` block. Several workers make it together."""
+        return contextlib.nullcontext(data)
+
+    train_step = functools.partialmethod(_step, "train_step")
+    test_step = functools.partialmethod(_step, "test_step")
+    predict_step = functools.partialmethod(_step, "predict_step")
 
     # Answers --------------------------------------------------------------------------------------------------------
 

@@ -150,19 +150,21 @@ class _Replay(LayerCalls):
                 raise other_calls(known.layer)
             yield from zip(known.losses, made.losses, strict=True)
 
-    def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
+    @contextlib.contextmanager
+    def _running(self, made: LayerCall) -> Iterator[bool]:
         known = next(self._to_come[-1], None)
         if known is None or known.layer is not made.layer:
             raise other_calls(made.layer)
         if known.stands_alone:
             self._draw_on(known.draws_from, known.drawn_after)
-            return self._merged(known.outputs)
+            made.outputs = self._merged(known.outputs)
+            yield True
+            return
         self._made_again.append((known, made))
         self._to_come.append(iter(known.inner))
-        try:
-            return super()._run(made, call)
-        finally:
-            self._to_come.pop()
+        with super()._running(made):
+            yield False
+        self._to_come.pop()
 
 
 class _GlobalBatchScope(ReplicaScope):

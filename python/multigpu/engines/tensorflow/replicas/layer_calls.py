@@ -123,23 +123,26 @@ class LayerCalls:
     def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         made = LayerCall(layer, args, kwargs, drawn_before=self.drawn())
         self._stack[-1].inner.append(made)
-        self._stack.append(made)
         self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
-        try:
-            made.outputs = self._run(made, call)
-        finally:
-            self._stack.pop()
+        with self._running(made) as is_known:
+            made.outputs = made.outputs if is_known else call(*args, **kwargs)
         made.drawn_after = self.drawn()
         made.ops, made.kept = range(first, self._num_ops()), attributes.kept()
         regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES
         self._means_to_come = len(tensors_of(made.outputs)) if regularized else 0
         return made.outputs
 
+    @contextlib.contextmanager
+    def _running(self, made: LayerCall) -> Iterator[bool]:
+        """Run a call inside a `with` block. Return whether its outputs are known, so that it is not made."""
+        self._stack.append(made)
+        try:
+            yield False
+        finally:
+            self._stack.pop()
+
     def _num_ops(self) -> int:
         return self._graph.version if self._graph else 0
-
-    def _run(self, made: LayerCall, call: Callable[..., Any]) -> Any:
-        return call(*made.args, **made.kwargs)
 
 
 def tensors_of(structure: Any) -> list[tf.Tensor]:
