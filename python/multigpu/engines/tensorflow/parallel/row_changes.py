@@ -2,16 +2,21 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.split_merge import MERGED
+from multigpu.engines.tensorflow.replicas.layer_calls import (
+    LayerCall,
+    LayerCalls,
+    callables,
+    in_order_of_results,
+    tensors_of,
+)
 from multigpu.engines.tensorflow.replicas.outputs import is_constant
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.private_api.layers import sublayers
@@ -54,73 +59,65 @@ def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, nu
         num_slices: the number of slices of the batch.
     """
     rows = rows or MANY
-    whole = _Trace(template, batch, rows)
+    whole = _trace(template, batch, rows)
     if not whole.ends:
         return None  # the model fails on one device, too
     if whole.changes_rows:
         return whole.first
-    part = _Trace(template, batch, max(rows // num_slices, 1))
+    part = _trace(template, batch, max(rows // num_slices, 1))
     return None if part.ends else whole.first or part.first or part.failed  # which may show the error but not cause it
 
 
-class _Trace:
-    """A trace of a model for a number of rows.
+class _Trace(NamedTuple):
+    """What a trace of a model for a number of rows shows.
 
     Attributes:
-        first: what the first layer does whose output has other rows than its input, in words.
-        failed: the layer in which the trace ended with an error, and its number of rows.
         ends: whether the trace was complete.
         changes_rows: whether an output of the model has another number of rows, and not a multiple of it.
+        first: what the first layer does whose output has other rows than its input, in words.
+        failed: the layer in which the trace ended with an error, and its number of rows.
     """
 
-    def __init__(self, template: keras.Layer, batch: CallArguments, rows: int) -> None:
-        self._rows = rows
-        self.first: str | None = None
-        self.failed: str | None = None
-        self.ends = self.changes_rows = False
-        with contextlib.suppress(Exception), tf.init_scope(), self._watching(template):
-            traced = tf.function(lambda *tensors: self._call(template, batch, tensors), autograph=False)
-            traced.get_concrete_function(*batch.types(rows))
-            self.ends = True
+    ends: bool
+    changes_rows: bool
+    first: str | None
+    failed: str | None
 
-    def _call(self, template: keras.Layer, batch: CallArguments, tensors: Sequence[tf.Tensor]) -> None:
+
+def _trace(template: keras.Layer, batch: CallArguments, rows: int) -> _Trace:
+    sizes: list[list[int | None]] = []  # of the outputs, when the trace is complete
+
+    def call(*tensors: tf.Tensor) -> None:
         args, kwargs = batch.rebuild(tensors)
-        with keras.StatelessScope(collect_losses=True):
-            outputs = template(*args, **kwargs)
-        sizes = [_size(x) for x in keras.tree.flatten(outputs) if not is_constant(x)]
-        self.changes_rows = any(map(self._is_other, sizes))
+        with keras.StatelessScope(collect_losses=True), calls.noted(callables([template, *sublayers(template)])):
+            outputs = keras.tree.flatten(template(*args, **kwargs))
+        sizes.append([_size(x) for x in outputs if not is_constant(x)])
 
-    def _is_other(self, size: int | None) -> bool:
-        """Return whether a number of rows is neither that of the batch nor a multiple of it."""
-        return size is None or size % self._rows != 0
+    with contextlib.suppress(Exception), tf.init_scope():
+        calls = LayerCalls(template)
+        tf.function(call, autograph=False).get_concrete_function(*batch.types(rows))
+    of_layers = list(in_order_of_results(calls.root))[:-1]  # and not the run itself
+    failed = [each.layer.name for each in of_layers if each.fails]
+    return _Trace(
+        ends=bool(sizes),
+        changes_rows=any(_is_other(size, rows) for of_outputs in sizes for size in of_outputs),
+        first=next(filter(None, (_change(each, rows) for each in of_layers)), None),
+        failed=f"layer {failed[0]!r}, which fails with {rows} rows" if failed else None,
+    )
 
-    @contextlib.contextmanager
-    def _watching(self, template: keras.Layer) -> Iterator[None]:
-        layers = [template, *sublayers(template)]
-        parts = {id(part): part for layer in layers for part in [layer, *getattr(layer, "operations", [])]}.values()
-        with contextlib.ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(replaced(part, "call", self._watched(part, part.call)))
-            yield
 
-    def _watched(self, part: keras.Operation, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            try:
-                outputs = call(*args, **kwargs)
-            except Exception:
-                self.failed = self.failed or f"layer {part.name!r}, which fails with {self._rows} rows"
-                raise
-            taken, made = (list(filter(tf.is_tensor, keras.tree.flatten(each))) for each in ((args, kwargs), outputs))
-            given = [x.shape for x in taken if not self._is_other(_size(x))]
-            changed = [x.shape for x in made if self._is_other(_size(x))]
-            if given and changed and self.first is None:
-                self.first = (
-                    f"layer {part.name!r}, whose output has shape {tuple(changed[0])} "
-                    f"for an input of shape {tuple(given[0])}"
-                )
-            return outputs
+def _change(call: LayerCall, rows: int) -> str | None:
+    """Return a sentence on a call whose output has other rows than its input."""
+    given = [x.shape for x in tensors_of((call.args, call.kwargs)) if not _is_other(_size(x), rows)]
+    made = [x.shape for x in tensors_of(call.outputs) if _is_other(_size(x), rows)]
+    if not (given and made):
+        return None
+    return f"layer {call.layer.name!r}, whose output has shape {tuple(made[0])} for an input of shape {tuple(given[0])}"
 
-        return watched
+
+def _is_other(size: int | None, rows: int) -> bool:
+    """Return whether a number of rows is neither that of the batch nor a multiple of it."""
+    return size is None or size % rows != 0
 
 
 def _size(x: Any) -> int | None:

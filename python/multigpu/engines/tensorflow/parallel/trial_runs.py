@@ -13,7 +13,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, fl
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
 from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
-from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.position import Position
@@ -127,11 +127,14 @@ class TrialRuns:
 
     def calls(self, rows: Span) -> LayerCall:
         """Return the calls of layers and operations in a run op by op, up to an error."""
-        graphs = [self._parts.template, *self._parts.layers]
-        called = [*self._parts.layers, *(each for graph in graphs for each in getattr(graph, "operations", []))]
-        calls = LayerCalls(self._parts.template)
+        template = self._parts.template
+        calls, (_, *called) = LayerCalls(template), callables([template, *self._parts.layers])
         # any error may be raised: the failed call has no result
-        with self._apart(), calls.noted(list(dict.fromkeys(called))), contextlib.suppress(Exception):
+        with (
+            self._apart(),
+            calls.noted(called),
+            contextlib.suppress(Exception),
+        ):
             self._run_replica(self._replica, *self._taken(rows, tf.identity))
         return calls.root
 

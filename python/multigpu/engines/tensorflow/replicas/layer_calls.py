@@ -33,6 +33,7 @@ class LayerCall:
         ops: the numbers of the ops that it made in the current graph.
         drawn_before: the states, before the call, of the generators of noise in use, by the ids of their variables.
         drawn_after: the states after the call.
+        fails: whether it ends in an error.
         stands_alone: whether all of its input and output tensors have rows, so that slices of them can be merged.
     """
 
@@ -47,6 +48,7 @@ class LayerCall:
     ops: range = range(0)
     drawn_before: dict[int, tf.Tensor] = field(default_factory=dict)
     drawn_after: dict[int, tf.Tensor] = field(default_factory=dict)
+    fails: bool = False
     stands_alone: bool = False
 
     @property
@@ -81,8 +83,8 @@ class LayerCalls:
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     @contextlib.contextmanager
-    def noted(self, layers: Sequence[keras.Layer]) -> Iterator[None]:
-        """Record calls of these layers inside a `with` block."""
+    def noted(self, layers: Sequence[keras.Operation]) -> Iterator[None]:
+        """Record calls of these layers or operations inside a `with` block."""
         with contextlib.ExitStack() as stack:
             for layer in layers:
                 noting = functools.partial(self._note, layer, layer.call)
@@ -136,8 +138,10 @@ class LayerCalls:
     def _running(self, made: LayerCall) -> Iterator[bool]:
         """Run a call inside a `with` block. Return whether its outputs are known, so that it is not made."""
         self._stack.append(made)
+        made.fails = True
         try:
             yield False
+            made.fails = False
         finally:
             self._stack.pop()
 
@@ -155,6 +159,18 @@ def all_calls(call: LayerCall) -> Iterator[LayerCall]:
     yield call
     for inner in call.inner:
         yield from all_calls(inner)
+
+
+def in_order_of_results(call: LayerCall) -> Iterator[LayerCall]:
+    """Return all calls inside of a call, and then the call itself, inner ones before outer ones."""
+    for inner in call.inner:
+        yield from in_order_of_results(inner)
+    yield call
+
+
+def callables(layers: Sequence[keras.Layer]) -> list[keras.Operation]:
+    """Return layers, and the operations of functional models among them, each once."""
+    return list(dict.fromkeys(each for layer in layers for each in [layer, *getattr(layer, "operations", [])]))
 
 
 def own_calls(call: LayerCall) -> Iterator[LayerCall]:
