@@ -11,14 +11,13 @@ from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
 from multigpu.engines.tensorflow.private_api.gradients import dense
-from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, used_of
+from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, of_all_replicas, or_zeros, used_of
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
 from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.rows import Rows, together
-from multigpu.plan.device_names import short_name
 from multigpu.plan.groups import Group
 
 
@@ -111,7 +110,7 @@ class StagedRun:
             if noted:
                 self.structure.connect(w for w, n in sent.items() if gradients[n] is not None and w in reached)
             with tf.device(device):
-                with_zeros = {w: _or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}
+                with_zeros = {w: or_zeros(gradients[n], made.sources[n]) for w, n in sent.items()}
                 packed.append(self.packing.pack(with_zeros, bucket))
             first += len(bucket.members)
         handles = trace.reach.tables_of(of_slice)
@@ -125,14 +124,7 @@ class StagedRun:
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
         """Return the gradient of each table, by its id, from all slices of all workers."""
-        found: dict[int, Gradient] = {}
-        for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
-            if gradient is not None:
-                owner = short_name(table.device)  # the name that all workers use
-                with tf.device(owner):
-                    add_up = functools.partial(together, rows=self.shown.rows_of(table))
-                    found[id(table)] = self.workers.rows(gradient, add_up, owner, f"table {position}")
-        return found
+        return of_all_replicas(self.shown, self.structure, self.workers, of_tables, num_runs=1)
 
     def to_sources(
         self,
@@ -199,10 +191,6 @@ class StagedRun:
         members = [(weight, copy.device) for copy in self.copies for weight in copy.bucket.members]
         group, homes = self.groups[number], self.traces.first.homes
         return {w: n for n, (w, device) in enumerate(members) if device == group[homes[w]]}
-
-
-def _or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
-    return tf.zeros_like(weight) if gradient is None else gradient
 
 
 def _plus(one: Gradient, another: Gradient, rows: Rows) -> Gradient:

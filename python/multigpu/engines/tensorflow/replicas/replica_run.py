@@ -112,7 +112,7 @@ class ReplicaRun:
         if noted:
             self.structure.connect(w for w in reached if gradients[w] is not None)
         rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
-        sent = {w: or_zeros(gradients[w], made.sources[w], kept, rows[w]) for w in range(num_weights)}
+        sent = {w: counted_rows(or_zeros(gradients[w], made.sources[w]), kept, rows[w]) for w in range(num_weights)}
         handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
         return [
             *(self.packing.pack(sent, bucket) for bucket in self.buckets),
@@ -139,22 +139,24 @@ class ReplicaRun:
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
         """Return the gradient of each table, by its id, from all replicas of all workers, for the last replica."""
-        found: dict[int, Gradient] = {}
-        for position, (table, gradient) in enumerate(zip(self.tables, of_tables, strict=True)):
-            of_replicas = self.structure.of_replicas(id(table), gradient, self.num_replicas)
-            if of_replicas:
-                owner = short_name(table.device)  # the name that all workers use
-                with tf.device(owner):
-                    found[id(table)] = self._in_one(of_replicas, self.shown.rows_of(table), owner, f"table {position}")
-        return found
+        return of_all_replicas(self.shown, self.structure, self.workers, of_tables, self.num_replicas)
 
-    def _in_one(
-        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices], rows: Rows, owner: str, label: str
-    ) -> Gradient:
-        add_up = functools.partial(together, rows=rows)
-        in_rows = all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
-        here = add_up(gradients) if in_rows else tf.add_n([dense(gradient) for gradient in gradients])
-        return self.workers.rows(here, add_up, owner, label)
+
+def of_all_replicas(
+    traced: Traced, structure: GradientStructure, workers: OneWorker, of_tables: Sequence[Gradient], num_runs: int
+) -> dict[int, Gradient]:
+    """Return the gradient of each table, by its id, from all runs of all workers, when the last run gives its own."""
+    found: dict[int, Gradient] = {}
+    for position, (table, gradient) in enumerate(zip(traced.tables, of_tables, strict=True)):
+        gradients = structure.of_replicas(id(table), gradient, num_runs)
+        if gradients:
+            owner = short_name(table.device)  # the name that all workers use
+            add_up = functools.partial(together, rows=traced.rows_of(table))
+            in_rows = all(isinstance(each, tf.IndexedSlices) for each in gradients)
+            with tf.device(owner):
+                here = add_up(gradients) if in_rows else tf.add_n([dense(each) for each in gradients])
+                found[id(table)] = workers.rows(here, add_up, owner, f"table {position}")
+    return found
 
 
 def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:
@@ -163,9 +165,9 @@ def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: Gr
     return [i for i in candidates if i in structure.used] or candidates
 
 
-def or_zeros(gradient: Gradient, weight: tf.Tensor, kept: tf.Tensor, rows: Rows | None) -> tf.Tensor | tf.IndexedSlices:
+def or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
     """Return the gradient to send to the owner: zeros if none is connected."""
-    return tf.zeros_like(weight) if gradient is None else counted_rows(gradient, kept, rows)
+    return tf.zeros_like(weight) if gradient is None else gradient
 
 
 def counted_rows(gradient: Gradient, kept: tf.Tensor, rows: Rows | None) -> Gradient:
