@@ -17,7 +17,7 @@ from multigpu import multi_gpu_model
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
 from multigpu.engines.tensorflow.replicas import replica
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 
 X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
 REFUSED = r"Expected layers that take the rows of a batch one by one.* Received: {}.* rows 0 to 7 and 8 to 15 "
@@ -106,7 +106,7 @@ def seen(template, x, who, **kwargs):
     parallel = multi_gpu_model(template, gpus=2)
     batch = CallArguments((x,), kwargs)
     with pytest.raises(ValueError, match=REFUSED.format(who)):
-        FirstBatchCheck(TemplateParts.of(template, parallel.plan), batch, parallel.plan).now(batch)
+        FirstBatchCheck(TemplateState.of(template, parallel.plan), batch, parallel.plan).now(batch)
 
 
 class Codebook(layers.Layer):
@@ -136,7 +136,7 @@ def test_state_that_slices_would_average_is_seen_without_any_rule(monkeypatch):
     monkeypatch.setattr(replica, "is_combined", lambda variable, assigned_by_users: True)
     template = after_a_layer(Codebook())
     parallel = multi_gpu_model(template, gpus=2)
-    check = FirstBatchCheck(TemplateParts.of(template, parallel.plan), CallArguments((X,), {}), parallel.plan)
+    check = FirstBatchCheck(TemplateState.of(template, parallel.plan), CallArguments((X,), {}), parallel.plan)
     with pytest.raises(ValueError, match=r"variable '.*/embeddings' differs by"):
         check.now(CallArguments((X,), {}))
 
@@ -372,7 +372,7 @@ def test_what_one_device_gives_is_not_refused(name):
     plan = multi_gpu_model(template, gpus=2).plan
     for training in (True, False):
         batch = CallArguments((x,), {"training": training})
-        check = FirstBatchCheck(TemplateParts.of(template, plan), batch, plan)
+        check = FirstBatchCheck(TemplateState.of(template, plan), batch, plan)
         check.now(batch)
         assert check.is_done
 

@@ -20,7 +20,7 @@ from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchChec
 from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
-from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
 from multigpu.engines.tensorflow.weights.rows import Rows
@@ -88,14 +88,14 @@ class DataParallelCall:
             raise
 
     def _spread(self, batch: CallArguments, eager: bool) -> Merged:
-        parts, known = TemplateParts.of(self._template, self._plan), set(map(id, self._template.variables))
+        template, known = TemplateState.of(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
-            after = self._check(kind, parts, batch, eager)
+            after = self._check(kind, template, batch, eager)
             ways, draws = self._ways.get(kind, {}), self._draws.get(kind, ())
             workers = self._workers(batch)
-            merged = data_parallel(parts, batch, self._plan, eager, workers, self.slices, ways, draws, after)
+            merged = data_parallel(template, batch, self._plan, eager, workers, self.slices, ways, draws, after)
         self.types, self._draws[kind] = merged.traced.types, merged.traced.draws
         refuse_new_weights(self._template, known)
         if merged.traced.of_slices and not self._warned:
@@ -103,18 +103,18 @@ class DataParallelCall:
             warn_of_slices(merged.traced.of_slices)
         return merged
 
-    def _check(self, kind: tuple, parts: TemplateParts, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
+    def _check(self, kind: tuple, template: TemplateState, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
         """Check the first batch of each kind of call, now or in the traced step, which has to wait for it."""
         known = self._checks.get(kind)
         if self._due is None or (known and known.is_done) or not (eager or is_on()):
             return []
         if eager:
-            check = self._checks[kind] = known or FirstBatchCheck(parts, batch, self._plan)
+            check = self._checks[kind] = known or FirstBatchCheck(template, batch, self._plan)
             self._ways[kind] = check.ways
             if is_on():
                 check.now(batch)
             return []
-        check = known if known and known.belongs_to(batch) else FirstBatchCheck(parts, batch, self._plan)
+        check = known if known and known.belongs_to(batch) else FirstBatchCheck(template, batch, self._plan)
         self._checks[kind] = check
         return [check.before_step(self._due)]
 

@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
 from multigpu.engines.tensorflow.replicas.run import run_replica
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.buckets import buckets_of, is_overwritten, unpack
@@ -78,7 +78,7 @@ class Slices(NamedTuple):
 
 
 def data_parallel(
-    template: TemplateParts,
+    template: TemplateState,
     batch: CallArguments,
     plan: Plan,
     eager: bool,
@@ -91,7 +91,7 @@ def data_parallel(
     """Run the template on one batch, spread over the devices of the plan, and update its state once.
 
     Args:
-        template: the parts of the template.
+        template: the state of the template.
         batch: the arguments of the call.
         plan: the plan with the devices.
         eager: whether to run the template op by op instead of tracing it.
@@ -114,7 +114,7 @@ def data_parallel(
     return merge_results(replica, results, traced, slices, structure)
 
 
-def check_new_values(template: TemplateParts, batch: CallArguments, plan: Plan, workers: OneWorker) -> None:
+def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, workers: OneWorker) -> None:
     """Raise an error for gradients that are new values if those of slices would be summed on their way.
 
     Raises:

@@ -18,7 +18,7 @@ from multigpu.engines.tensorflow.parallel.differences import differences, last_d
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
 from multigpu.engines.tensorflow.parallel.trial_runs import Span, TrialRuns, has_one_thread, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
 
 SWITCH = "MULTIGPU_CHECK"  # an environment variable, 0 to turn the check off
@@ -43,13 +43,13 @@ class FirstBatchCheck:
         seen: the difference between slices and whole, if any.
     """
 
-    def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
+    def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
         """Trace the compared runs, and raise a `WholeBatchError` if a trace is enough to see the difference."""
         self.is_done, self.seen = False, ""
-        self._template = parts.template.name
+        self._template = template.model.name
         self._inputs = _inputs_of(batch)
-        self._digit = last_digit([parts.template, *parts.layers])
-        self._runs = TrialRuns(parts, batch, plan)
+        self._digit = last_digit([template.model, *template.layers])
+        self._runs = TrialRuns(template, batch, plan)
         self.ways = self._runs.ways
         self._branch: tf.Tensor | None = None
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))

@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
-from multigpu.engines.tensorflow.replicas.template import TemplateParts, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.place_locate import read
@@ -55,21 +55,21 @@ class TrialRuns:
         ways: how rows of weights and tables are looked up, by their ids, as far as a trace shows it.
     """
 
-    def __init__(self, parts: TemplateParts, batch: CallArguments, plan: Plan) -> None:
+    def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
         """Trace a replica. If it cannot be traced, or a trace would wait for a thread, all runs are op by op.
 
         Args:
-            parts: the parts of the template.
+            template: the state of the template.
             batch: the arguments of the call, with tensors or types.
             plan: the plan of the call. Trials run on its first device.
 
         Raises:
             WholeBatchError: the trace shows that a layer mixes rows.
         """
-        self._parts = dataclasses.replace(parts, statistics=HeldStatistics(parts.layers), jit_compile=False)
+        self._template = dataclasses.replace(template, statistics=HeldStatistics(template.layers), jit_compile=False)
         self._workers = OneWorker(plan.first_devices)
         plan = dataclasses.replace(plan, groups=(), parts=())
-        self._replica = Replica(self._parts, batch, alone=False, workers=self._workers, plan=plan)
+        self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch
         self._traced: Traced | None = None
         self.ways: dict[int, Rows] = {}
@@ -95,7 +95,7 @@ class TrialRuns:
     def run(self, rows: Span, change: Change = tf.identity) -> Ran:
         """Return the template's results for some rows, after a change to each tensor of its input."""
         traced = self._traced
-        refused = changes_refused([self._parts.template, *self._parts.layers])
+        refused = changes_refused([self._template.model, *self._template.layers])
         with self._apart(), contextlib.nullcontext() if traced else refused:
             inputs = self._taken(rows, change)
             if traced and traced.function:
@@ -127,8 +127,8 @@ class TrialRuns:
 
     def calls(self, rows: Span) -> LayerCall:
         """Return the calls of layers and operations in a run op by op, up to an error."""
-        template = self._parts.template
-        calls, (_, *called) = LayerCalls(template), callables([template, *self._parts.layers])
+        template = self._template.model
+        calls, (_, *called) = LayerCalls(template), callables([template, *self._template.layers])
         # any error may be raised: the failed call has no result
         with (
             self._apart(),
@@ -157,8 +157,8 @@ class TrialRuns:
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
         """Run outside of any function and tape, on the first device. Layers keep no tensor of it."""
-        layers = [self._parts.template, *self._parts.layers]
-        before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._parts.template.variables))
+        layers = [self._template.model, *self._template.layers]
+        before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._template.model.variables))
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
         try:
@@ -166,7 +166,7 @@ class TrialRuns:
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)
-            refuse_new_weights(self._parts.template, known)  # these do not move
+            refuse_new_weights(self._template.model, known)  # these do not move
             for layer, attributes in zip(layers, before, strict=True):
                 for new in vars(layer).keys() - attributes.keys():
                     del vars(layer)[new]

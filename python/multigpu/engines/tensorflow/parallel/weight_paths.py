@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
@@ -15,12 +15,12 @@ class WeightPaths:
     """The paths from weights to results of a call.
 
     Attributes:
-        template: the parts of the template.
+        template: the state of the template.
         traced: what the trace of its replicas shows.
         structure: the results of the replicas in the call.
     """
 
-    template: TemplateParts
+    template: TemplateState
     traced: Traced
     structure: GradientStructure
 
@@ -33,7 +33,7 @@ class WeightPaths:
         through = [backing_variable(self.template.weights[number]) for number in reach.weights_of(used)]
         handles = {captured[number][0] for number in read} | {id(weight.handle) for weight in through}
         handles |= reach.tables_of(used)
-        known = [*map(backing_variable, self.template.template.trainable_variables), *reach.tables]
+        known = [*map(backing_variable, self.template.model.trainable_variables), *reach.tables]
         return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
 
     def added(self) -> list[tf.Variable]:

@@ -28,7 +28,7 @@ from multigpu.engines.tensorflow.replicas.layer_calls import (
 )
 from multigpu.engines.tensorflow.replicas.parts import scopes_noted
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.weights.place_locate import locate, read
 
 
@@ -83,7 +83,7 @@ class GlobalBatchCalls:
 
     def compute(
         self,
-        parts: TemplateParts,
+        template: TemplateState,
         batch: CallArguments,
         merged: Sequence[tf.Tensor],
         noise: Sequence[tf.Tensor],
@@ -92,7 +92,7 @@ class GlobalBatchCalls:
         """Compute the calls that were not made for slices.
 
         Args:
-            parts: the parts of the template.
+            template: the state of the template.
             batch: the global batch.
             merged: the merged `tensors`.
             noise: the values of `noise`.
@@ -107,10 +107,10 @@ class GlobalBatchCalls:
             scope.draw_on(call.draws_from, call.drawn_before)
             first = len(scope.losses)
             in_place = scopes_noted(lambda device: contextlib.nullcontext())
-            with scope, inside_replica(), in_place, as_one_graph(scope), replay.noted(parts.layers):
+            with scope, inside_replica(), in_place, as_one_graph(scope), replay.noted(template.layers):
                 if call is self._root:
                     args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
-                    parts.template(*args, **kwargs)
+                    template.model(*args, **kwargs)
                 else:
                     training = {"training": batch.training} if batch.training is not None else {}
                     call.layer(*whole.merged(call.args), **{**training, **whole.merged(call.kwargs)})

@@ -30,7 +30,7 @@ from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_repl
 from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
-from multigpu.engines.tensorflow.replicas.template import TemplateParts
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types, as_stored
@@ -53,7 +53,7 @@ class Replica:
     """The template, called on one slice with the values that were sent for its variables.
 
     Attributes:
-        template: the parts of the template.
+        template: the state of the template.
         batch: the arguments of the call.
         alone: whether its slice is the whole global batch.
         workers: the workers whose replicas share statistics of layers.
@@ -65,7 +65,7 @@ class Replica:
         on_tape: whether a tape follows sums over slices, from stage to stage.
     """
 
-    template: TemplateParts
+    template: TemplateState
     batch: CallArguments
     alone: bool
     workers: OneWorker
@@ -184,10 +184,10 @@ class Replica:
         sent, slices, position = inputs[: len(self.variables)], self._slices(inputs), Position.at_end_of(inputs)
         args, kwargs = self.batch.rebuild(slices)
         scope, noise = ReplicaScope(self.variables, sent, self.carried), SliceNoise(slices, position, draws)
-        scope.calls = calls = LayerCalls(self.template.template)
+        scope.calls = calls = LayerCalls(self.template.model)
         calls.drawn = scope.drawn
         with self._around(scope, noise, position, parts), calls.noted(self.template.layers):
-            outputs = self.template.template(*args, **kwargs)
+            outputs = self.template.model(*args, **kwargs)
         for each in calls.kept if not (self.alone and tf.executing_eagerly()) else ():
             each.put_back()
         return _Run(outputs, scope, calls, noise)

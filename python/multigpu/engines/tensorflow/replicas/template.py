@@ -13,11 +13,11 @@ from multigpu.private_api.layers import sublayers, wants_jit
 
 
 @dataclass(frozen=True)
-class TemplateParts:
-    """The parts of a call of the template.
+class TemplateState:
+    """The template in one call.
 
     Attributes:
-        template: the model itself.
+        model: the model itself.
         layers: all layers inside of it.
         weights: the variables that are trained and sent. Gradients flow back to them.
         state: the template's other variables.
@@ -26,7 +26,7 @@ class TemplateParts:
         jit_compile: whether XLA compiles the replicas.
     """
 
-    template: keras.Layer
+    model: keras.Layer
     layers: Sequence[keras.Layer]
     weights: Sequence[keras.Variable]
     state: Sequence[keras.Variable]
@@ -35,12 +35,12 @@ class TemplateParts:
     jit_compile: bool
 
     @classmethod
-    def of(cls, template: keras.Layer, plan: Plan) -> "TemplateParts":
-        """Return the parts of a template as it is now: layers may be frozen or unfrozen between calls."""
+    def of(cls, template: keras.Layer, plan: Plan) -> "TemplateState":
+        """Return the state of a template now: layers may be frozen or unfrozen between calls."""
         layers = sublayers(template)
         statistics, tables = SyncBatchNorm(layers), Tables([] if plan.groups else layers)
         return cls(
-            template=template,
+            model=template,
             layers=layers,
             weights=tables.without(template.trainable_variables),
             state=tables.without(template.non_trainable_variables),

@@ -39,7 +39,7 @@ def _with_reads(
     """Return what a trace shows, with what it reads itself, and how the rows of weights and tables are added."""
     template = replica.template
     if not replica.alone:
-        refuse_changes(function, [template.template, *template.layers])
+        refuse_changes(function, [template.model, *template.layers])
     tables = [*traced.tables, *trained_outside(function.variables, traced.tables)]
     captured: Any = function.captured_inputs
     num_given = len(function.inputs) - len(captured)
