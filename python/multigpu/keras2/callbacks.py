@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from multigpu.base.arguments import by_name
 from multigpu.keras2.modules import put_name
 
 FILE_ENDINGS = {True: ".weights.h5", False: ".h5"}  # by `save_weights_only`; Keras 3 requires one of them
@@ -24,6 +25,12 @@ def _direction(monitor: str, mode: str) -> str:
     if mode in ("min", "max"):
         return mode
     return "max" if "acc" in monitor or monitor.startswith("fmeasure") else "min"
+
+
+def _directed(constructor: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a callback by name, with that direction."""
+    arguments = {"monitor": "val_loss", "mode": "auto", **by_name(constructor, args, kwargs)}
+    return {**arguments, "mode": _direction(arguments["monitor"], arguments["mode"])}
 
 
 def _add_old_name(logs: dict[str, Any] | None) -> None:
@@ -65,36 +72,16 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
 class EarlyStopping(keras.callbacks.EarlyStopping):
     """Keras' own callback, which also derives from a metric's name whether higher is better."""
 
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        min_delta: float = 0,
-        patience: int = 0,
-        verbose: int = 0,
-        mode: str = "auto",
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(monitor, min_delta, patience, verbose, _direction(monitor, mode), *args, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(**_directed(super().__init__, args, kwargs))
 
 
 class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
     """Keras' own callback, which also accepts `epsilon` for `min_delta`."""
 
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        factor: float = 0.1,
-        patience: int = 10,
-        verbose: int = 0,
-        mode: str = "auto",
-        min_delta: float = 1e-4,
-        *args: Any,
-        epsilon: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        delta = min_delta if epsilon is None else epsilon
-        super().__init__(monitor, factor, patience, verbose, _direction(monitor, mode), delta, *args, **kwargs)
+    def __init__(self, *args: Any, epsilon: float | None = None, **kwargs: Any) -> None:
+        old = {} if epsilon is None else {"min_delta": epsilon}
+        super().__init__(**{**_directed(super().__init__, args, kwargs), **old})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Lower the rate where it is time to."""
