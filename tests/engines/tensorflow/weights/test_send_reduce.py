@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES, Types, buckets_of, make_buckets, pack, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -85,7 +85,7 @@ def test_a_hundred_small_tensors_are_one_transfer():
 
 def test_nothing_to_send_is_no_bucket():
     assert make_buckets([]) == []
-    assert send([], [], DEVICES[:3], GradientStructure(), OneWorker(DEVICES[:3])) == [[], [], []]
+    assert send([], [], DEVICES[:3], GradientStructure(), Reduction(DEVICES[:3])) == [[], [], []]
 
 
 def weights_and_buckets():
@@ -100,7 +100,7 @@ def weights_and_buckets():
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
     weights, buckets = weights_and_buckets()
-    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure(), OneWorker(DEVICES[:num_replicas]))
+    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure(), Reduction(DEVICES[:num_replicas]))
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
@@ -113,7 +113,7 @@ def gradients(num_replicas, connected):
     notes = GradientStructure()
     notes.connect(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, buckets, DEVICES[:num_replicas], notes, OneWorker(DEVICES[:num_replicas]))
+        received = send(weights, buckets, DEVICES[:num_replicas], notes, Reduction(DEVICES[:num_replicas]))
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, buckets)])
             for replica, buffers in enumerate(received)

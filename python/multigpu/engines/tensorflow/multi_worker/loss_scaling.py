@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.riders import riders_of
-from multigpu.engines.tensorflow.cluster.reduction import Step
+from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.masks import mask_of
 from multigpu.private_api.losses import apply_mask
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.cluster.collective import Group
-from multigpu.engines.tensorflow.cluster.reduction import Step
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
+from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 

@@ -15,8 +15,8 @@ from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, released
 from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
 from multigpu.engines.tensorflow.cluster.failures import named
-from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
 from multigpu.engines.tensorflow.cluster.rendezvous import within_step
+from multigpu.engines.tensorflow.cluster.together import Step, Together
 from multigpu.engines.tensorflow.multi_worker.callbacks import callbacks_of
 from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches, global_batches
 from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
@@ -92,7 +92,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             return
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
         agreed = self._consensus.of_step(part, step)
-        workers = Workers(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
+        workers = Together(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
         scaled, restored = scaled_losses(agreed, divisor, workers.all_rows), metrics_kept(part, self._metrics_of_step)
         with scaled, restored, replaced(self._spread, "step", agreed):

@@ -11,8 +11,8 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
-from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
+from multigpu.engines.tensorflow.cluster.together import Step, Together
 from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_layers, warn_of_slices
 from multigpu.engines.tensorflow.parallel.call_as_function import CallAsFunction
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, data_parallel
@@ -118,15 +118,15 @@ class DataParallelCall:
         self._checks[kind] = check
         return [check.before_step(self._due)]
 
-    def _workers(self, batch: CallArguments) -> OneWorker:
+    def _workers(self, batch: CallArguments) -> Reduction:
         """Return the workers in this call. Outside of a step, all workers make it if it trains or takes a gradient."""
         cluster = self._plan.cluster
         if cluster is None:
-            return OneWorker(self._plan.first_devices)
+            return Reduction(self._plan.first_devices)
         step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
             rows = count_rows(batch.tensors)
-        return Workers(cluster, self._model, self._plan.first_devices, rows, step)
+        return Together(cluster, self._model, self._plan.first_devices, rows, step)
 
     def _fingerprint(self) -> tuple:
         """Return the values besides arguments on which a trace depends: frozen layers, devices, compilation."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, merge, share_rows, split
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
@@ -82,7 +82,7 @@ def data_parallel(
     batch: CallArguments,
     plan: Plan,
     eager: bool,
-    workers: OneWorker,
+    workers: Reduction,
     sent_ahead: Mapping[int, list[tf.Tensor]],
     ways: Mapping[int, Rows],
     draws: Sequence[Draw],
@@ -114,7 +114,7 @@ def data_parallel(
     return merge_results(replica, results, traced, slices, structure)
 
 
-def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, workers: OneWorker) -> None:
+def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, workers: Reduction) -> None:
     """Raise an error for gradients that are new values if those of slices would be summed on their way.
 
     Raises:
@@ -137,7 +137,7 @@ def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, 
 def split_batch(
     batch: CallArguments,
     plan: Plan,
-    workers: OneWorker,
+    workers: Reduction,
     sent_ahead: Mapping[int, list[tf.Tensor]],
     after: Sequence[tf.Tensor],
 ) -> Slices:
@@ -153,7 +153,7 @@ def run_on_devices(
     replica: Replica,
     first: Traced | None,
     slices: Slices,
-    workers: OneWorker,
+    workers: Reduction,
     structure: GradientStructure,
 ) -> tuple[list[Result], Traced]:
     """Run the replica on each device, with the weights that are sent there. Without a trace, it runs op by op."""
@@ -176,7 +176,7 @@ def run_on_devices(
     return results, run.shown
 
 
-def send_inputs(replica: Replica, slices: Slices, workers: OneWorker, packing: Packing) -> list[list[tf.Tensor]]:
+def send_inputs(replica: Replica, slices: Slices, workers: Reduction, packing: Packing) -> list[list[tf.Tensor]]:
     """Send each replica its inputs besides weights: values of the state, its slice, and the slice's position."""
     buckets = buckets_of(replica.template.state)
     buffers = send_once(replica.template.state, buckets)
@@ -189,7 +189,7 @@ def send_inputs(replica: Replica, slices: Slices, workers: OneWorker, packing: P
 
 
 def run_in_stages(
-    replica: Replica, slices: Slices, workers: OneWorker, structure: GradientStructure
+    replica: Replica, slices: Slices, workers: Reduction, structure: GradientStructure
 ) -> tuple[list[Result], Traced]:
     """Run the replica on the devices of each group, part by part."""
     template, groups, packing = replica.template, replica.plan.replicas, Packing()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
@@ -67,7 +67,7 @@ class TrialRuns:
             WholeBatchError: the trace shows that a layer mixes rows.
         """
         self._template = dataclasses.replace(template, statistics=HeldStatistics(template.layers), jit_compile=False)
-        self._workers = OneWorker(plan.first_devices)
+        self._workers = Reduction(plan.first_devices)
         plan = dataclasses.replace(plan, groups=(), parts=())
         self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.launch_order import LaunchOrder, last_of
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_before
@@ -50,7 +50,7 @@ class StagedForward:
         taken: Sequence[Sequence[tf.Tensor]],
         homes: Sequence[int],
         sums: Sums,
-        workers: OneWorker,
+        workers: Reduction,
     ) -> None:
         """Run the forward stages.
 

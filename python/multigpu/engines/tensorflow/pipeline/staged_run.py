@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
@@ -45,7 +45,7 @@ class StagedRun:
     groups: Sequence[Group]
     device: str
     structure: GradientStructure
-    workers: OneWorker
+    workers: Reduction
     packing: Packing
 
     @property

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.riders import riders_of
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import (
     LayerCall,
@@ -87,7 +87,7 @@ class GlobalBatchCalls:
         batch: CallArguments,
         merged: Sequence[tf.Tensor],
         noise: Sequence[tf.Tensor],
-        workers: OneWorker,
+        workers: Reduction,
     ) -> Computed:
         """Compute the calls that were not made for slices.
 
@@ -170,7 +170,7 @@ class _Replay(LayerCalls):
 class _GlobalBatchScope(ReplicaScope):
     """A scope with the variables as they are, which keeps assigned values aside. Gradients come from all workers."""
 
-    def __init__(self, workers: OneWorker, carried: Sequence[keras.Variable], states: Mapping[int, tf.Tensor]) -> None:
+    def __init__(self, workers: Reduction, carried: Sequence[keras.Variable], states: Mapping[int, tf.Tensor]) -> None:
         super().__init__([], [], carried)
         self._workers = workers
         self._states = states
@@ -194,7 +194,7 @@ class _GlobalBatchScope(ReplicaScope):
 class _Whole:
     """The slices, merged into the global batch."""
 
-    def __init__(self, known: Mapping[int, tf.Tensor], workers: OneWorker) -> None:
+    def __init__(self, known: Mapping[int, tf.Tensor], workers: Reduction) -> None:
         self._known = known
         self._workers = workers
         self._rows: dict[int, tf.Tensor] = {}

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.engines.tensorflow.cluster.one_worker import Merge
+from multigpu.engines.tensorflow.cluster.reduction import Merge
 
 Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
 Scope: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]

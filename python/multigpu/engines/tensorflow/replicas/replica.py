@@ -16,7 +16,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import (
     restore_composites,
 )
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, drop_standby, merge, take_rows
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
@@ -68,7 +68,7 @@ class Replica:
     template: TemplateState
     batch: CallArguments
     alone: bool
-    workers: OneWorker
+    workers: Reduction
     plan: Plan
     carried: Sequence[keras.Variable] = ()
     draws: Sequence[Draw] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.split_merge import drop_standby
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
@@ -50,7 +50,7 @@ class ReplicaRun:
     device: str
     num_replicas: int
     structure: GradientStructure
-    workers: OneWorker
+    workers: Reduction
     packing: Packing
 
     @property
@@ -143,7 +143,7 @@ class ReplicaRun:
 
 
 def of_all_replicas(
-    traced: Traced, structure: GradientStructure, workers: OneWorker, of_tables: Sequence[Gradient], num_runs: int
+    traced: Traced, structure: GradientStructure, workers: Reduction, of_tables: Sequence[Gradient], num_runs: int
 ) -> dict[int, Gradient]:
     """Return the gradient of each table, by its id, from all runs of all workers, when the last run gives its own."""
     found: dict[int, Gradient] = {}

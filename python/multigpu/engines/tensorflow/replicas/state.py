@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.private_api.variables import is_seed
 from multigpu.engines.tensorflow.weights.buckets import Bucket, buckets_of, open_bucket, pack
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
@@ -43,7 +43,7 @@ class Updates:
         return [pack([new[id(variable)] for variable in members], bucket) for _, members, bucket in self._buckets()]
 
     def combined(
-        self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker
+        self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: Reduction
     ) -> Iterator[tuple[keras.Variable, tf.Tensor]]:
         """Return variables with the merged value of all replicas' buffers, on the owner.
 
@@ -65,7 +65,7 @@ class Updates:
                         value = _of_first(variable, value, workers, bucket.owner, f"state {position} {place}")
                     yield variable, value
 
-    def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: OneWorker) -> None:
+    def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: Reduction) -> None:
         """Assign the merged values of all replicas' buffers to the template's variables, on their owners."""
         for variable, value in self.combined(buffers, kept, workers):
             variable.assign(value)
@@ -79,7 +79,7 @@ def _is_averaged(variable: keras.Variable) -> bool:
     return number and variable.aggregation != "only_first_replica"
 
 
-def _of_first(variable: keras.Variable, value: tf.Tensor, workers: OneWorker, owner: str, label: str) -> tf.Tensor:
+def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Reduction, owner: str, label: str) -> tf.Tensor:
     """Return the value of the first replica of all workers. All workers know how noise continues."""
     return value if is_seed(variable) else workers.of_chief(value, owner, label)
 

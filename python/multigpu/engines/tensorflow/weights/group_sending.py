@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, buckets_of, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.packing import Packing
@@ -44,7 +44,7 @@ class GroupSending:
         self._homes = homes
 
     def weights(
-        self, types: Mapping[int, Types], structure: GradientStructure, workers: OneWorker
+        self, types: Mapping[int, Types], structure: GradientStructure, workers: Reduction
     ) -> tuple[list[Copy], list[tf.Tensor]]:
         """Return buckets on devices, with their buffers. Differentiating these reduces the gradients.
 

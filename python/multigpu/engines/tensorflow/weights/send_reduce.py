@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.one_worker import OneWorker
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.weights.buckets import Bucket, open_bucket, pack
 from multigpu.engines.tensorflow.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
@@ -21,7 +21,7 @@ def send(
     buckets: Sequence[Bucket],
     devices: Sequence[str],
     structure: GradientStructure,
-    workers: OneWorker,
+    workers: Reduction,
     label: str = "",
 ) -> list[list[tf.Tensor]]:
     """Return the values of variables for each replica. Differentiating them reduces the gradients.
@@ -81,7 +81,7 @@ class _Fan(NamedTuple):
     in_pieces: bool
     devices: Sequence[str]  # of the replicas
     structure: GradientStructure
-    workers: OneWorker
+    workers: Reduction
 
     def out(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
         """Return the bucket as each replica receives it."""

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.cluster import reduction
-from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
+from multigpu.engines.tensorflow.cluster import together
+from multigpu.engines.tensorflow.cluster.together import Step, Together
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from multigpu.engines.tensorflow.cluster.reduction import Step, Workers
     ],
 )
 def test_rows_that_do_not_travel_are_refused_by_name(kind, rows, monkeypatch):
-    monkeypatch.setattr(reduction, "gather", lambda *_: pytest.fail("waits for another worker"))
+    monkeypatch.setattr(together, "gather", lambda *_: pytest.fail("waits for another worker"))
     cluster = Cluster(("a", "b"), ("a:1", "b:1"), 0)
-    workers = Workers(cluster, "model", ["CPU:0"], tf.constant(1.0), Step(joint=False))
+    workers = Together(cluster, "model", ["CPU:0"], tf.constant(1.0), Step(joint=False))
     with pytest.raises(ValueError, match=f"Expected dense numbers .* Received: {kind}. Compute it in a layer that"):
         workers.all_rows(rows())
