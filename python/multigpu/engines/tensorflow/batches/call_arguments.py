@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.engines.tensorflow.batches.riders import Riders
+from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
 
 PLAIN = (bool, int, float, str, type(None))  # arguments whose values may change what a call does
 
@@ -24,7 +24,7 @@ class CallArguments:
         self._structure = (args, kwargs)
         self._flat = [_as_tensor(leaf) for leaf in keras.tree.flatten(self._structure)]
         self._with_rows = [position for position, leaf in enumerate(self._flat) if _has_rows(leaf)]
-        self._riders = Riders(self._inputs)
+        self._attached = MasksAndLogits(self._inputs)
         self._types = open_types(self.tensors)
         if not self._with_rows:
             raise refuse(
@@ -36,7 +36,7 @@ class CallArguments:
     @property
     def tensors(self) -> list[tf.Tensor]:
         """Tensors with rows: inputs, then the masks and logits that are attached to them."""
-        return [*self._inputs, *self._riders.of(self._inputs)]
+        return [*self._inputs, *self._attached.of(self._inputs)]
 
     @property
     def _inputs(self) -> list[tf.Tensor]:
@@ -71,7 +71,7 @@ class CallArguments:
         flat = [leaf if isinstance(leaf, PLAIN) else type(leaf).__name__ for leaf in self._flat]
         for position, spec in zip(self._with_rows, self._types, strict=False):
             flat[position] = spec
-        return repr((keras.tree.pack_sequence_as(self._structure, flat), self._riders))
+        return repr((keras.tree.pack_sequence_as(self._structure, flat), self._attached))
 
     def types(self, rows: int | None) -> list[tf.TypeSpec]:
         """Return the types of a batch's tensors, for a number of rows or for any number."""
@@ -87,7 +87,7 @@ class CallArguments:
     def rebuild(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
         """Return these arguments with other tensors, such as a slice's."""
         flat, number = list(self._flat), len(self._with_rows)
-        inputs = self._riders.attached(tensors[:number], tensors[number:])
+        inputs = self._attached.attached(tensors[:number], tensors[number:])
         for position, tensor in zip(self._with_rows, inputs, strict=True):
             flat[position] = tensor
         return keras.tree.pack_sequence_as(self._structure, flat)

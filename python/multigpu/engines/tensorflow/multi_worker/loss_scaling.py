@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import replaced
-from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.batches.masks_and_logits import with_same_attached
 from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.masks import mask_of
 from multigpu.private_api.losses import apply_mask
@@ -107,12 +107,7 @@ def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> lis
     """Return structures of tensors with the rows of all workers, including attached masks and logits."""
 
     def of_all(leaf: Any) -> Any:
-        if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
-            return leaf
-        whole = all_rows(leaf)
-        for rider, attach in riders_of(leaf):
-            whole = attach(whole, all_rows(rider))
-        return whole
+        return with_same_attached(all_rows, leaf) if tf.is_tensor(leaf) and leaf.shape.rank != 0 else leaf
 
     return [keras.tree.map_structure(of_all, structure) for structure in structures]
 

@@ -77,7 +77,7 @@ class CallAsFunction:
         ranks = tuple(_rank(x) for x in keras.tree.flatten((args, kwargs)))  # TensorFlow would take any for unknown
         # one number for all of it: what a function takes, TensorFlow looks at part by part, in each call
         kind = self._kinds.setdefault((ranks, key), len(self._kinds))
-        taken = args, kwargs, _riders((args, kwargs)), kind
+        taken = args, kwargs, _attached_to((args, kwargs)), kind
         function: Any = self._function.get_concrete_function(*taken)
         graph, gated = function.graph, self._with_gates(function)
         structure = GradientStructure()
@@ -92,18 +92,18 @@ class CallAsFunction:
             flat = tf.nest.flatten(given, expand_composites=True)
             watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]
             given = tf.nest.pack_sequence_as(given, watched, expand_composites=True)
-        outputs, riders, losses, of_kept = given
+        outputs, attached, losses, of_kept = given
         for each, tensors in zip(self._kept[graph], of_kept, strict=True):
             each.give(tensors)
-        return Given(_with_riders(keras.tree.map_structure(Constant.opened, outputs), riders), losses)
+        return Given(_with_attached(keras.tree.map_structure(Constant.opened, outputs), attached), losses)
 
-    def _call(self, args: tuple, kwargs: dict[str, Any], riders: list, kind: int) -> tuple:
+    def _call(self, args: tuple, kwargs: dict[str, Any], attached: list, kind: int) -> tuple:
         del kind  # part of TensorFlow's key for the trace
-        args, kwargs = _with_riders((args, kwargs), riders)
+        args, kwargs = _with_attached((args, kwargs), attached)
         merged = self._spread(args, kwargs)
         given = (
             keras.tree.map_structure(Constant.of, merged.given.outputs),
-            _riders(merged.given.outputs),
+            _attached_to(merged.given.outputs),
             merged.given.losses,
             [each.tensors for each in merged.kept],
         )
@@ -151,7 +151,7 @@ def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:
     return keras.tree.pack_sequence_as(arguments, flat)
 
 
-def _riders(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
+def _attached_to(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
     """Return the attached logits and masks of tensors, which a function loses in inputs and outputs."""
     return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
 
@@ -160,7 +160,7 @@ def _rank(x: Any) -> int | None:
     return tf.TensorShape(getattr(x, "shape", ())).rank
 
 
-def _with_riders(structure: Any, riders: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
-    """Attach logits and masks again: the inverse of `_riders()`."""
-    leaves = zip(keras.tree.flatten(structure), riders, strict=True)
+def _with_attached(structure: Any, attached: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:
+    """Attach logits and masks again: the inverse of `_attached_to()`."""
+    leaves = zip(keras.tree.flatten(structure), attached, strict=True)
     return keras.tree.pack_sequence_as(structure, [with_mask(with_logits(x, a), b) for x, (a, b) in leaves])

@@ -88,7 +88,7 @@ class StagedRun:
         of_slice = used_of(results, self.shown.layout.num_differentiable, self.structure)
         return [slice_ * each + number for slice_ in range(len(self.groups)) for number in of_slice]
 
-    def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
+    def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return each copy of a bucket separately, with its device, and then the inputs."""
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
         return [*copies, (list(range(len(copies), num_arrived + len(self.tables))), self.device)]

@@ -51,7 +51,7 @@ class Run(Protocol):
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
         """Record the weights on which some parts' gradients depend. None if they depend on no source."""
 
-    def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
+    def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the numbers of the gradients that leave together, with their devices."""
 
     def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
@@ -93,7 +93,7 @@ class Backward:
         """Return the gradients of all parts, which can be differentiated again."""
         made = self._made.pop() if self._made else self._run.forward(self._arrived)[1]
         gradients = self._run.gradients(made, used, untaped(upstream))
-        for group, device in self._run.departures(len(self._arrived)):
+        for group, device in self._run.leaving_together(len(self._arrived)):
             present = [part for part in group if gradients[part] is not None]
             with tf.device(device):
                 differentiable = self._differentiable(gradients, present, used, upstream)

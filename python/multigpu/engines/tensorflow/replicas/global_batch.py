@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
-from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.batches.masks_and_logits import with_all_attached, with_same_attached
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import (
@@ -210,12 +210,8 @@ class _Whole:
         return self._rows[id(x)]
 
     def _one(self, leaf: Any) -> Any:
-        if not tf.is_tensor(leaf):
-            return leaf
-        whole = self.rows(self._known[id(leaf)])
-        for rider, attach in riders_of(leaf):
-            whole = attach(whole, self.rows(self._known[id(rider)]))
-        return whole
+        merged: Callable[[tf.Tensor], tf.Tensor] = lambda x: self.rows(self._known[id(x)])  # noqa: E731
+        return with_same_attached(merged, leaf) if tf.is_tensor(leaf) else leaf
 
 
 def _leaves(
@@ -235,12 +231,10 @@ def _states(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
                 yield from (inner.drawn_after[number] for number in inner.draws_from)
 
 
-def _needed(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
+def _needed(call: LayerCall, is_root: bool) -> list[tf.Tensor]:
     """Return the tensors of slices that must be merged to make a call again. The global batch exists already."""
     given = [] if is_root else tensors_of((call.args, call.kwargs))
     for own in own_calls(call):
         for inner in own.inner:
             given += tensors_of(inner.outputs) if inner.stands_alone else []
-    for tensor in given:
-        yield tensor
-        yield from (rider for rider, _ in riders_of(tensor))
+    return with_all_attached(given)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
-from multigpu.engines.tensorflow.batches.riders import Riders
+from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # types of outputs that one device returns unchanged
@@ -77,8 +77,8 @@ class OutputLayout:
             _check_batch_axis(path, output, rows)
         self._flat = [output if is_constant(output) else WITH_ROWS for _, output in flat]
         leaves = [output for _, output in flat if not is_constant(output)]
-        self._structure, self._riders = keras.tree.map_structure(lambda _: 0, outputs), Riders(leaves)
-        self.with_rows, self._num_inner = [*leaves, *self._riders.of(leaves), *inner], len(inner)
+        self._structure, self._attached = keras.tree.map_structure(lambda _: 0, outputs), MasksAndLogits(leaves)
+        self.with_rows, self._num_inner = [*leaves, *self._attached.of(leaves), *inner], len(inner)
         self.num_losses, self._num_noise = num_losses, num_noise
 
     @property
@@ -92,7 +92,7 @@ class OutputLayout:
 
         To these, and to nothing else, Keras' crossentropies go back.
         """
-        in_use = [place not in self._riders.with_logits for place in range(len(self.with_rows))]
+        in_use = [place not in self._attached.with_logits for place in range(len(self.with_rows))]
         components = [len(flatten_composites([x])) for x in self.with_rows]
         flat = [used for used, number in zip(in_use, components, strict=True) for _ in range(number)]
         return [number for number, used in enumerate([*flat, *[True] * self.num_losses]) if used]
@@ -120,8 +120,8 @@ class OutputLayout:
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
         """Return merged tensors in the structure of the outputs, with constants, logits and masks."""
         end = len(with_rows) - self._num_inner
-        num_outputs = end - len(self._riders)
-        in_order = iter(self._riders.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
+        num_outputs = end - len(self._attached)
+        in_order = iter(self._attached.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
         flat = [next(in_order) if output is WITH_ROWS else output for output in self._flat]
         return keras.tree.pack_sequence_as(self._structure, flat)
 

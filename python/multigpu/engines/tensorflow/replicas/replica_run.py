@@ -91,7 +91,7 @@ class ReplicaRun:
         """Return the numbers of the results from which a gradient comes back."""
         return used_of(results, self.shown.layout.num_differentiable, self.structure)
 
-    def departures(self, num_arrived: int) -> list[tuple[list[int], str]]:
+    def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
         num_buckets, num_parts = len(self.buckets), num_arrived + len(self.tables)
         if tf.executing_eagerly():  # to second order, it would run the replica again for each of them

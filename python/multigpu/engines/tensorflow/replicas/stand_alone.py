@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.batches.riders import riders_of
+from multigpu.engines.tensorflow.batches.masks_and_logits import with_all_attached
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, all_calls, other_calls, tensors_of
 
@@ -67,8 +67,7 @@ def stand_alone_as(calls: LayerCalls, known: LayerCalls) -> None:
 
 def _taken_and_given(call: LayerCall) -> list[tf.Tensor]:
     """Return the input and output tensors of a call, and their attached masks and logits."""
-    tensors = tensors_of((call.args, call.kwargs, call.outputs))
-    return [*tensors, *(rider for x in tensors for rider, _ in riders_of(x))]
+    return with_all_attached(tensors_of((call.args, call.kwargs, call.outputs)))
 
 
 def _is_composite(x: tf.Tensor) -> bool:

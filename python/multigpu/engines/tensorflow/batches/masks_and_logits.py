@@ -1,6 +1,6 @@
 """Masks and logits, which Keras attaches to tensors as attributes. Any other op loses them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -8,20 +8,33 @@ from multigpu.engines.tensorflow.private_api.logits import Attach, logits_found
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 
 
-def riders_of(x: object) -> list[tuple[tf.Tensor, Attach]]:
+def masks_and_logits_of(x: object) -> list[tuple[tf.Tensor, Attach]]:
     """Return the attributes of a tensor, with a function to attach each. Logits are first: they may be a new tensor."""
     logits, mask = logits_found(x), mask_of(x)
     return [*([] if logits is None else [logits]), *([] if mask is None else [(mask, with_mask)])]
 
 
-class Riders:
+def with_all_attached(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+    """Return tensors, each with the masks and logits that are attached to it behind it."""
+    return [each for x in tensors for each in (x, *(attached for attached, _ in masks_and_logits_of(x)))]
+
+
+def with_same_attached(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Return `function(x)`, to which the same function of the masks and logits of `x` is attached."""
+    result = function(x)
+    for each, attach in masks_and_logits_of(x):
+        result = attach(result, function(each))
+    return result
+
+
+class MasksAndLogits:
     """The masks and logits of a flat list of tensors, which can be attached to another list.
 
     It keeps no tensor. Its `repr()` is the same for the same attributes in the same places.
     """
 
     def __init__(self, flat: Sequence[object]) -> None:
-        self._attach = [(place, attach) for place, x in enumerate(flat) for _, attach in riders_of(x)]
+        self._attach = [(place, attach) for place, x in enumerate(flat) for _, attach in masks_and_logits_of(x)]
 
     def __len__(self) -> int:
         return len(self._attach)
@@ -36,11 +49,11 @@ class Riders:
 
     def of(self, flat: Sequence[object]) -> list[tf.Tensor]:
         """Return the masks and logits of such a list."""
-        return [rider for x in flat for rider, _ in riders_of(x)]
+        return [each for x in flat for each, _ in masks_and_logits_of(x)]
 
-    def attached(self, flat: Sequence[object], riders: Sequence[tf.Tensor]) -> list:
+    def attached(self, flat: Sequence[object], attributes: Sequence[tf.Tensor]) -> list:
         """Return another list with these masks and logits: the inverse of `of()`."""
-        ridden = list(flat)
-        for (place, attach), rider in zip(self._attach, riders, strict=True):
-            ridden[place] = attach(ridden[place], rider)
-        return ridden
+        again = list(flat)
+        for (place, attach), each in zip(self._attach, attributes, strict=True):
+            again[place] = attach(again[place], each)
+        return again
