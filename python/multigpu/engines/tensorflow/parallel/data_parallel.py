@@ -12,7 +12,7 @@ from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
-from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
+from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.outputs import Result
@@ -193,7 +193,7 @@ def run_in_stages(
 ) -> tuple[list[Result], Traced]:
     """Run the replica on the devices of each group, part by part."""
     template, groups, packing = replica.template, replica.plan.replicas, Packing()
-    traces = StagedTraces(replica, bool(replica.batch.training))
+    traces = StagedTraceCache(replica, bool(replica.batch.training))
     traced = traces.first.traced
     if len(groups) > 1 and share_a_tape(traced):
         template.statistics.check_traced_once()

@@ -9,7 +9,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
-from multigpu.engines.tensorflow.pipeline.staged_traces import StagedTraces
+from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, of_all_replicas, or_zeros, used_of
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
@@ -39,7 +39,7 @@ class StagedRun:
         packing: what opens and packs buckets on every device.
     """
 
-    traces: StagedTraces
+    traces: StagedTraceCache
     copies: Sequence[Copy]
     num_weights: int
     groups: Sequence[Group]

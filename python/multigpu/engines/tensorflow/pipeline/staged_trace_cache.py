@@ -12,7 +12,7 @@ from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.trace import trace
 
 
-class StagedTraces:
+class StagedTraceCache:
     """The traces of a replica, each made when it is needed.
 
     Attributes:
