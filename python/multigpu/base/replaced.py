@@ -1,8 +1,11 @@
-"""Replace an attribute temporarily."""
+"""Replace an attribute, or the value of a context variable, temporarily."""
 
 import contextlib
+import contextvars
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -26,6 +29,16 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             del vars(owner)[name]
+
+
+@contextlib.contextmanager
+def set_to(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable this value inside a `with` block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def _write(owner: Any, name: str, value: Any) -> None:

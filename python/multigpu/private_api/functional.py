@@ -11,6 +11,8 @@ from typing import Any
 
 import keras
 
+from multigpu.base.replaced import set_to
+
 _with_values: contextvars.ContextVar[bool] = contextvars.ContextVar("with_values", default=False)
 
 
@@ -37,11 +39,8 @@ def _ask_nodes() -> None:
         return
 
     def run_with_values(self: keras.Function, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        token = _with_values.set(not is_symbolic(inputs))
-        try:
+        with set_to(_with_values, not is_symbolic(inputs)):
             return run(self, inputs, *args, **kwargs)
-        finally:
-            _with_values.reset(token)
 
     def placed_or_plain(self: keras.Function, node: Any) -> Any:
         return node.placed if _with_values.get() and hasattr(node, "placed") else ask(self, node)

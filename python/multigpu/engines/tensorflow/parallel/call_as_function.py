@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
@@ -83,11 +84,8 @@ class CallAsFunction:
         structure = GradientStructure()
         if gated:
             taken = *_leaving((args, kwargs), structure), *taken[2:]
-        token = _structure.set(structure)
-        try:
+        with set_to(_structure, structure):
             given = self._function(*taken)
-        finally:
-            _structure.reset(token)
         if gated:
             flat = tf.nest.flatten(given, expand_composites=True)
             watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]

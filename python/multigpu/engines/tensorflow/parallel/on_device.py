@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import replaced, set_to
 from multigpu.engines.tensorflow.devices.logical import present_device
 from multigpu.engines.tensorflow.parallel.placed_call import PlacedCall, keep_weights
 from multigpu.engines.tensorflow.replicas.parts import in_parts, part_scope
@@ -63,12 +64,8 @@ def on_device(device: str) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _scope(device: str) -> Iterator[None]:
-    token = _device.set(device)
-    try:
-        with part_scope(device) or tf.device(device), _calls_watched():
-            yield
-    finally:
-        _device.reset(token)
+    with set_to(_device, device), part_scope(device) or tf.device(device), _calls_watched():
+        yield
 
 
 @contextlib.contextmanager
@@ -77,20 +74,16 @@ def _calls_watched() -> Iterator[None]:
 
     Keras has no public way to observe calls, so these methods are replaced during the scope.
     """
-    replaced: list[tuple[type, str, Callable]] = [
+    instead: list[tuple[type, str, Callable]] = [
         (keras.Layer, "__call__", _call_layer),
         (keras.Operation, "symbolic_call", _call_operation),
         (keras.Sequential, "build", _build),
         (keras.Sequential, "add", _add),
     ]
-    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in replaced]
-    for (owner, name, replacement), (_, _, original) in zip(replaced, before, strict=True):
-        setattr(owner, name, _in_place_of(original, replacement))
-    try:
+    with contextlib.ExitStack() as stack:
+        for owner, name, replacement in instead:
+            stack.enter_context(replaced(owner, name, _in_place_of(vars(owner)[name], replacement)))
         yield
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)
 
 
 def _in_place_of(original: Callable, replacement: Callable) -> Callable:
@@ -100,11 +93,8 @@ def _in_place_of(original: Callable, replacement: Callable) -> Callable:
         device = _device.get()
         if device is None:
             return original(self, *args, **kwargs)
-        token = _device.set(None)
-        try:
+        with set_to(_device, None):
             return replacement(device, original, self, *args, **kwargs)
-        finally:
-            _device.reset(token)
 
     return method
 

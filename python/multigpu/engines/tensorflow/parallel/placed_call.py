@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.cluster.collective import outermost_graph
 from multigpu.engines.tensorflow.parallel.call import DataParallelCall
 from multigpu.engines.tensorflow.parallel.step_scope import update_beside_weights
@@ -50,12 +51,8 @@ class PlacedCall:
         scope = None if _inside.get() else part_scope(self.placement.device)
         if scope is None:
             return self._operation(*args, **kwargs)
-        token = _inside.set(True)
-        try:
-            with scope:
-                return self._operation(*args, **kwargs)
-        finally:
-            _inside.reset(token)
+        with set_to(_inside, True), scope:
+            return self._operation(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute that Keras reads before the call, such as the arguments that the layer takes."""

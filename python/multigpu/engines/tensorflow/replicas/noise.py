@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
@@ -73,12 +74,8 @@ class SliceNoise:
     @contextlib.contextmanager
     def of_slice(self) -> Iterator[None]:
         """Make this thread draw the noise of the slice, inside a `with` block."""
-        with _one_at_a_time, draws_replaced(self._stand_in, self._is_meant):
-            token = _noise.set(self)
-            try:
-                yield
-            finally:
-                _noise.reset(token)
+        with _one_at_a_time, draws_replaced(self._stand_in, self._is_meant), set_to(_noise, self):
+            yield
 
     def _stand_in(self, name: str, draw: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         return functools.partial(self._draw, name, draw)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.cluster.reduction import Merge
 
 Sum: TypeAlias = tuple[tf.Tensor, tf.Tensor, Merge | None]
@@ -75,14 +76,9 @@ def in_parts() -> bool:
     return _scope.get() is not None
 
 
-@contextlib.contextmanager
-def scopes_noted(scope: Scope) -> Iterator[None]:
+def scopes_noted(scope: Scope) -> contextlib.AbstractContextManager[None]:
     """Make `scope` receive the device of each scope of `on_device()`, inside a `with` block."""
-    token = _scope.set(scope)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+    return set_to(_scope, scope)
 
 
 def part_scope(device: str) -> contextlib.AbstractContextManager[None] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.private_api.graphs import around_xla
 from multigpu.engines.tensorflow.private_api.variables import is_seed
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
@@ -22,14 +23,9 @@ def in_replica() -> bool:
     return _in_replica.get()
 
 
-@contextlib.contextmanager
-def inside_replica() -> Iterator[None]:
+def inside_replica() -> contextlib.AbstractContextManager[None]:
     """Mark the code of a `with` block as run by a replica."""
-    token = _in_replica.set(True)
-    try:
-        yield
-    finally:
-        _in_replica.reset(token)
+    return set_to(_in_replica, True)
 
 
 class ReplicaScope(keras.StatelessScope):

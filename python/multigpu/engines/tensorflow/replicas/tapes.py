@@ -8,6 +8,8 @@ from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
+from multigpu.base.replaced import set_to
+
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
@@ -56,13 +58,13 @@ def tapes_released() -> Iterator[None]:
     A tape's records form a cycle with its graph. A part of this cycle is in C++, where Python's garbage collector does
     not see it, so all of it would stay in memory, with the model.
     """
-    token = _of_the_verb.set([])
-    try:
-        yield
-    finally:
-        for taped in _of_the_verb.get() or []:
-            taped.clear()
-        _of_the_verb.reset(token)
+    of_this: list[list[Differentiable]] = []
+    with set_to(_of_the_verb, of_this):
+        try:
+            yield
+        finally:
+            for taped in of_this:
+                taped.clear()
 
 
 def release_with_the_verb(taped: list[Differentiable]) -> None:
