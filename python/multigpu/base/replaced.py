@@ -1,8 +1,8 @@
-"""Replace an attribute, or the value of a context variable, temporarily."""
+"""Replace attributes, or the value of a context variable, temporarily."""
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -29,6 +29,15 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             del vars(owner)[name]
+
+
+@contextlib.contextmanager
+def entered(scopes: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Enter all of these scopes for a `with` block, each before the next one is made."""
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(scope)
+        yield
 
 
 @contextlib.contextmanager

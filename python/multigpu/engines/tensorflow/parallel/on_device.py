@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.base.replaced import replaced, set_to
+from multigpu.base.replaced import entered, replaced, set_to
 from multigpu.engines.tensorflow.devices.logical import present_device
 from multigpu.engines.tensorflow.parallel.placed_call import PlacedCall, keep_weights
 from multigpu.engines.tensorflow.replicas.parts import in_parts, part_scope
@@ -68,8 +68,7 @@ def _scope(device: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _calls_watched() -> Iterator[None]:
+def _calls_watched() -> contextlib.AbstractContextManager[None]:
     """Make layers and operations that the user calls in the scope run on its device.
 
     Keras has no public way to observe calls, so these methods are replaced during the scope.
@@ -80,10 +79,7 @@ def _calls_watched() -> Iterator[None]:
         (keras.Sequential, "build", _build),
         (keras.Sequential, "add", _add),
     ]
-    with contextlib.ExitStack() as stack:
-        for owner, name, replacement in instead:
-            stack.enter_context(replaced(owner, name, _in_place_of(vars(owner)[name], replacement)))
-        yield
+    return entered(replaced(owner, name, _in_place_of(vars(owner)[name], method)) for owner, name, method in instead)
 
 
 def _in_place_of(original: Callable, replacement: Callable) -> Callable:

@@ -5,12 +5,13 @@ Keras gets them from `tf.distribute`, which does not know these replicas and wou
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import entered
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.engines.tensorflow.replicas.parts import Parts
@@ -28,18 +29,14 @@ class SyncBatchNorm:
         normalizations = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
         self.layers = [layer for layer in normalizations if layer.synchronized and layer.trainable]
 
-    @contextlib.contextmanager
-    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> contextlib.AbstractContextManager[None]:
         """Give layers the statistics of all replicas while a replica is traced, inside a `with` block.
 
         Args:
             counts: (), 1, or 0 for a slice that does not count in the statistics.
             slices: records the values that are merged over slices.
         """
-        with contextlib.ExitStack() as stack:
-            for layer in self.layers:
-                stack.enter_context(moments_from(layer, _Moments(layer, slices, counts)))
-            yield
+        return entered(moments_from(layer, _Moments(layer, slices, counts)) for layer in self.layers)
 
     def check_traced_once(self) -> None:
         """Raise an error for these layers if replicas have separate traces, which cannot share sums.
@@ -70,13 +67,9 @@ class HeldStatistics(SyncBatchNorm):
     def __init__(self, layers: Sequence[keras.Layer]) -> None:
         self.layers = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
-    @contextlib.contextmanager
-    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> Iterator[None]:
+    def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> contextlib.AbstractContextManager[None]:
         """Give layers their own moving statistics while a replica is traced, inside a `with` block."""
-        with contextlib.ExitStack() as stack:
-            for layer in self.layers:
-                stack.enter_context(moments_from(layer, functools.partial(_held, layer)))
-            yield
+        return entered(moments_from(layer, functools.partial(_held, layer)) for layer in self.layers)
 
 
 def _held(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, ...]:

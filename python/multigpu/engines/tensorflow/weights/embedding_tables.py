@@ -2,12 +2,12 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES
@@ -38,13 +38,9 @@ class Tables:
         tables = {id(_table(layer)): _table(layer) for layer in self.layers}
         return [backing_variable(table) for table in tables.values() if table.trainable]
 
-    @contextlib.contextmanager
-    def looked_up_by_layers(self) -> Iterator[None]:
+    def looked_up_by_layers(self) -> contextlib.AbstractContextManager[None]:
         """Make layers look rows up on the owner's device while a replica is traced, in a `with` block."""
-        with contextlib.ExitStack() as stack:
-            for layer in self.layers:
-                stack.enter_context(replaced(layer, "call", functools.partial(_look_up, layer)))
-            yield
+        return entered(replaced(layer, "call", functools.partial(_look_up, layer)) for layer in self.layers)
 
 
 def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
