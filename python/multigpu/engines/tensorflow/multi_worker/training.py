@@ -111,12 +111,8 @@ class MultiWorkerTraining(AggregatesLogs, Training):
     @contextlib.contextmanager
     def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:
         """Run a method that all workers call."""
-        self._in_verb, before = True, self._in_verb
-        try:
-            with named(self._cluster), released() as keep:
-                yield keep
-        finally:
-            self._in_verb = before
+        with replaced(self, "_in_verb", True), named(self._cluster), released() as keep:
+            yield keep
 
     def _validation(
         self, arguments: dict[str, Any], validation: Any, keep: Callable[[ArrayOwner], None]

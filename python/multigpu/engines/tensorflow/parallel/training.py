@@ -93,25 +93,21 @@ class Training(TrackedAsTemplate, keras.Model):
         """Build the optimizer before the step is traced: its slots on the weights' devices."""
         if self.optimizer is not None:
             build_slots(self.optimizer, self.trainable_variables)
-        return self._made("train_function", super().make_train_function, force)
+        return self._make("train_function", force)
 
-    def make_test_function(self, force: bool = False) -> Any:
-        """Make Keras' function of steps of `evaluate`."""
-        return self._made("test_function", super().make_test_function, force)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """Make Keras' function of steps of `predict`."""
-        return self._made("predict_function", super().make_predict_function, force)
-
-    def _made(self, name: str, make: Callable[[bool], Any], force: bool) -> Any:
+    def _make(self, name: str, force: bool = False) -> Any:
+        """Make Keras' function of steps, again if other layers are synchronized than in its trace."""
         self._follow_compilation()
         before, synchronized = getattr(self, name), synchronized_layers(self.template)
-        make(force or self._traced_for.get(name, synchronized) != synchronized)
+        getattr(super(), f"make_{name}")(force or self._traced_for.get(name, synchronized) != synchronized)
         self._traced_for[name] = synchronized
         if getattr(self, name) is not before:
             setattr(self, name, self._around(name, getattr(self, name)))
             self._functions[name] = getattr(self, name)
         return getattr(self, name)
+
+    make_test_function = functools.partialmethod(_make, "test_function")
+    make_predict_function = functools.partialmethod(_make, "predict_function")
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement for one of Keras' step functions."""

@@ -1,8 +1,7 @@
 """Run slices through the stages of a trace, forward and then backward, each on the devices of its group."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -13,22 +12,6 @@ from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_befor
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.tapes import Gradient
 from multigpu.plan.groups import Group
-
-
-class Sums(Protocol):
-    """Sums the results of the backward pass over slices."""
-
-    def to_sources(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        num_copied: int,
-        kept: Sequence[tf.Tensor],
-        ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
-    ) -> list[Gradient]:
-        """Return the gradients of all sources."""
-
-    def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
-        """Return the gradients of the tables."""
 
 
 class StagedForward:
@@ -49,7 +32,7 @@ class StagedForward:
         sources: list[tf.Tensor],
         taken: Sequence[Sequence[tf.Tensor]],
         homes: Sequence[int],
-        sums: Sums,
+        sum_up: Callable[..., tuple[list[Gradient], list[Gradient]]],
         workers: Reduction,
     ) -> None:
         """Run the forward stages.
@@ -61,7 +44,8 @@ class StagedForward:
             sources: the same, unpacked.
             taken: which of these each slice takes.
             homes: the part that each variable is sent to. Variables are the first inputs.
-            sums: computes gradients of the sources and of tables from the gradients of each slice's inputs.
+            sum_up: computes gradients of the sources and of tables from those of each slice, the rows of each slice
+                that count, and the last results of each slice on each part.
             workers: the workers whose slices are summed if slices are.
         """
         inputs = names(trace.reach.function.inputs)
@@ -74,8 +58,7 @@ class StagedForward:
         self._visiting: dict[tuple[str, str], tf.Tensor] = {}  # variables, on devices of other parts
         self._ends: dict[tuple[int, int], Sequence[tf.Tensor]] = {}  # the last results of a slice on a part
         self._kept = [Position.at_end_of(of_slice).kept for of_slice in taken]
-        self._num_copied = len(sources) - sum(len(of_slice) - trace.reach.num_weights for of_slice in taken)
-        self._sums = sums
+        self._sum_up = sum_up
         self._run([stage for stage in trace.stages if not stage.backward])
         self.results = [values[x.name] for values in self._values for x in trace.passes.results]
 
@@ -94,8 +77,7 @@ class StagedForward:
         for (number, part), made in self._ends.items():
             with tf.device(self._groups[number][part]):
                 ends[number, part] = last_of(made)
-        of_sources = self._sums.to_sources(found, self._num_copied, self._kept, ends)
-        return of_sources, self._sums.to_tables(of_tables, self._kept) if tables else []
+        return self._sum_up(found, of_tables if tables else [], self._kept, ends)
 
     def _run(self, stages: Sequence[Stage]) -> None:
         """Take all slices through some stages. If slices are summed, all must arrive before any continues."""

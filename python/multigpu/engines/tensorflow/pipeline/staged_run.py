@@ -126,37 +126,40 @@ class StagedRun:
         """Return the gradient of each table, by its id, from all slices of all workers."""
         return of_all_replicas(self.shown, self.structure, self.workers, of_tables, num_runs=1)
 
-    def to_sources(
+    def _sum_up(
         self,
         gradients: Sequence[Sequence[Gradient]],
-        num_copied: int,
+        of_tables: Sequence[Sequence[Gradient]],
         kept: Sequence[tf.Tensor],
         ends: Mapping[tuple[int, int], Sequence[tf.Tensor]],
-    ) -> list[Gradient]:
-        """Return gradients of the weights of all copies, summed over slices, and of each slice's other inputs.
+    ) -> tuple[list[Gradient], list[Gradient]]:
+        """Return gradients summed over slices: of the weights of all copies, and of tables.
+
+        Those of each slice's other inputs follow the weights'.
 
         Args:
             gradients: the gradients of all inputs of a replica, for each slice.
-            num_copied: the number of weights in all copies.
+            of_tables: the gradients of the tables, for each slice.
             kept: the number of rows of each slice that count.
             ends: the last results of each slice on each part. Additions wait for them. Otherwise TensorFlow would merge
                 all additions into one at the end, and keep the gradients of all slices until then.
         """
-        summed: list[Gradient] = [None] * num_copied
         homes = self.traces.first.homes
         devices = [copy.device for copy in self.copies for _ in copy.bucket.members]
         ways = [copy.bucket.types.rows for copy in self.copies for _ in copy.bucket.members]
+        summed: list[Gradient] = [None] * len(devices)
         for number, of_slice in enumerate(gradients):
             for weight, position in self._positions(number).items():
                 with tf.device(devices[position]), tf.control_dependencies(ends[number, homes[weight]]):
                     gradient = counted_rows(of_slice[weight], kept[number], ways[position])
                     summed[position] = _plus(summed[position], gradient, ways[position] or Rows.APART)
-        return [*summed, *(x for of_slice in gradients for x in of_slice[self.num_weights :])]
+        others = [x for of_slice in gradients for x in of_slice[self.num_weights :]]
+        return [*summed, *others], self._summed_tables(of_tables, kept)
 
-    def to_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
+    def _summed_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
         """Return gradients of the tables, summed over the slices' counted rows."""
         summed = []
-        for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=True):
+        for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=False):
             rows = self.shown.rows_of(table)
             with tf.device(table.device):
                 counted = [counted_rows(gradient, own, rows) for gradient, own in zip(of_slices, kept, strict=True)]
@@ -169,7 +172,7 @@ class StagedRun:
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
         homes = self.traces.first.homes
         together = self.workers.in_forward_pass
-        return StagedForward(trace, self.groups, arrived, sources, taken, homes, self, together)
+        return StagedForward(trace, self.groups, arrived, sources, taken, homes, self._sum_up, together)
 
     def _unpack(self, arrived: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """Return the weights of all copies, and each slice's other inputs."""
