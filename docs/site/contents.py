@@ -3,7 +3,13 @@
 from sphinx.application import Sphinx
 
 CONTENTS = {
-    "Start": ["/docs/install", "Quick start </README>", "Tutorial </docs/tutorial>", "/examples/README"],
+    "Start": ["/docs/install", "Quick start </README>", "/examples/README"],
+    "Tutorials": [
+        "Your first training </docs/tutorial>",
+        "Fine-tune a network </docs/tutorial-fine-tuning>",
+        "Several machines </docs/tutorial-several-machines>",
+        "Train from R </docs/tutorial-r>",
+    ],
     "Guides": [
         "/docs/usage",
         "/docs/saving",

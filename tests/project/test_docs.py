@@ -90,16 +90,27 @@ def test_what_r_runs_elsewhere_is_all_there_is():
 
 @pytest.mark.pages
 @pytest.mark.parametrize("name", [page for page in pages_with("r") if page not in RUN_ELSEWHERE])
-def test_examples_in_r_run(name, tmp_path):
+def test_examples_in_r_run_and_print_what_the_page_shows(name, tmp_path):
     (tmp_path / "page.R").write_text(R_STAND_INS + script(name, "r"))
-    run(["Rscript", "page.R"], tmp_path)
+    done = run(["Rscript", "page.R"], tmp_path)
+    for shown in [] if blocks(name, "python") else blocks(name, "text"):
+        assert shown in done.stdout
 
 
 @pytest.mark.pages
-@pytest.mark.parametrize(("language", "file"), [("python", "train.py"), ("r", "train.R")])
-def test_the_script_for_several_machines_runs_as_two_workers(language, file, tmp_path):
-    (tmp_path / file).write_text(blocks("multi-worker.md", language)[0])
-    run([sys.executable, "-m", "multigpu", "launch", "--processes", "2", file], tmp_path)
+@pytest.mark.parametrize(
+    ("page", "language", "file"),
+    [
+        ("multi-worker.md", "python", "train.py"),
+        ("multi-worker.md", "r", "train.R"),
+        ("tutorial-several-machines.md", "python", "train.py"),
+    ],
+)
+def test_the_script_for_several_machines_runs_as_two_workers(page, language, file, tmp_path):
+    (tmp_path / file).write_text(blocks(page, language)[0])
+    done = run([sys.executable, "-m", "multigpu", "launch", "--processes", "2", file], tmp_path)
+    for shown in blocks(page, "console"):
+        assert sorted(shown.splitlines()) == sorted(done.stdout.splitlines())
 
 
 def test_the_tf_config_of_the_page_is_understood():
