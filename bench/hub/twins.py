@@ -1,5 +1,6 @@
 """One model on one device, there with its rows in another order or other last digits, and on three: is it the same?"""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -94,10 +95,10 @@ def is_refusal(error: Exception) -> bool:
 
 
 def told(error: Exception) -> str:
-    """The error in one line, without the frame that Keras puts around it."""
+    """The error in one line, without the frame that Keras puts around it and without folders of this machine."""
     text = str(error).replace("\x1b[1m", "").replace("\x1b[0m", "")
     text = " ".join(line for line in text.split("\n") if line and not line.startswith("Exception encountered"))
-    return f"{type(error).__name__}: {text}"[:400]
+    return re.sub(r'[^\s"]*site-packages/', "", f"{type(error).__name__}: {text}")[:400]
 
 
 def _with_other_last_digits(values: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
