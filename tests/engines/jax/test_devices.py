@@ -98,7 +98,7 @@ def test_a_mesh_has_an_axis_for_each_prime_factor(number, factors):
 
 
 def test_a_mesh_has_the_devices_in_their_order():
-    mesh = make_mesh(["CPU:4", "CPU:0", "CPU:2", "CPU:1", "CPU:3", "CPU:5"])
+    mesh = make_mesh(["CPU:4", "CPU:0", "CPU:2", "CPU:1", "CPU:3", "CPU:5"], [0])
     assert mesh.devices.shape == (2, 3)
     assert [device.id for device in mesh.devices.flat] == [4, 0, 2, 1, 3, 5]
 

@@ -1,7 +1,8 @@
-"""A training by all workers of a cluster, or by one process: `python trained_by_workers.py FILE SEED DATA`.
+"""A training by all workers of a cluster, or by one process: `python trained_by_workers.py FOLDER DATA WORKERS`.
 
-What it ends with is in FILE: all variables, predictions and logs. DATA are arrays that all workers have, or batches of
-rows that each has for itself: as a Keras dataset, or from a function.
+What a process ends with is in FOLDER, under its number or as `one`: all variables, predictions and logs. DATA are
+arrays that all workers have, or batches of rows that each has for itself: as a Keras dataset, from a function, or as a
+dataset of TensorFlow. WORKERS is their number, which one process has to know.
 """
 
 import itertools
@@ -18,14 +19,22 @@ from keras import layers
 
 import multigpu
 
+multigpu.join_cluster()
 multigpu.simulate_gpus(2)
+RANK = jax.process_index()
 ROWS = [[3, 1, 5], [5, 2], [4, 4, 1, 2]]  # in the batches of each worker
+ONLY = {"save_weights_only": True}
 X, Y = (np.random.default_rng(0).normal(size=(40, n)).astype("float32") for n in (5, 3))
+
+
+def environment(name, default):
+    """What an environment variable, with a value for each worker, has for this one."""
+    return os.environ[name].split(",")[RANK] if name in os.environ else default
 
 
 def build():
     middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), layers.Dropout(0.3), layers.Dense(64)]
-    return keras.Sequential([keras.Input((5,)), *middle, layers.Dense(int(os.environ.get("WIDTH", "3")))])
+    return keras.Sequential([keras.Input((5,)), *middle, layers.Dense(int(environment("WIDTH", "3")))])
 
 
 class Batches(keras.utils.PyDataset):
@@ -55,31 +64,49 @@ def own_batches(number, number_of_workers, over_and_over):
     return Batches([np.concatenate(step) for step in steps])
 
 
-class Writes(keras.callbacks.CSVLogger):
-    """A writer, which the chief alone has."""
-
-
 class Ends(keras.callbacks.Callback):
-    """Stops the training, or the process, in the second step."""
+    """Stops the training in the second step, or the process in that of the second epoch."""
 
     def __init__(self, how):
         super().__init__()
         self.how = how
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
     def on_train_batch_end(self, batch, logs=None):
-        if batch == 1 and self.how == "kill":
+        if batch == 1 and self.how == "kill" and self.epoch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.model.stop_training = self.model.stop_training or batch == 1
+        self.model.stop_training = self.model.stop_training or (batch == 1 and self.how == "stop")
 
 
-def main(file, seed, data, number_of_workers="2"):
-    keras.utils.set_random_seed(int(seed))
+def as_tensorflow_has_them(batches, own):
+    """The same batches in a dataset that workers would share, or that is each worker's own."""
+    import tensorflow as tf
+
+    spec = tuple(tf.TensorSpec((None, *array.shape[1:])) for array in (X, Y))
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[own]
+    return dataset.with_options(options)
+
+
+def values_of(model):
+    return [variable.value for variable in [*model.variables, *model.optimizer.variables]]
+
+
+def main(folder, data, number_of_workers):
+    keras.utils.set_random_seed(1 + RANK)
     model = build()
     parallel = multigpu.multi_gpu_model(model, 2)
     cluster = parallel.plan.cluster
-    parallel.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"])
-    ending = os.environ.get("ENDS", "")
-    callbacks = [Writes(f"{file}.csv"), *([Ends(ending)] if ending else [])]
+    file = f"{folder}/{cluster.number if cluster else 'one'}"
+    eagerly = "EAGERLY" in os.environ
+    parallel.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"], run_eagerly=eagerly)
+    ending = environment("ENDS", "")
+    writers = [keras.callbacks.CSVLogger(f"{file}.csv"), keras.callbacks.ModelCheckpoint(f"{file}.weights.h5", **ONLY)]
+    backup = keras.callbacks.BackupAndRestore(f"{folder}/backup", delete_checkpoint=False)
+    callbacks = [*writers, *([backup] if "BACKUP" in os.environ else []), *([Ends(ending)] if ending else [])]
     given = {"x": X[:11], "y": Y[:11], "batch_size": 4, "validation_data": (X[:5], Y[:5])}
     evaluated = {"x": X[:11], "y": Y[:11], "batch_size": 4}
     if data != "arrays":  # the last one from a function, over and over
@@ -89,15 +116,23 @@ def main(file, seed, data, number_of_workers="2"):
         evaluated = {"x": batches}
     if data == "generator":
         given = {"x": (batch for batch in itertools.cycle(batches.batches)), "steps_per_epoch": 2}
+    if data == "tf.data":
+        same = [(X[first : first + 2], Y[first : first + 2]) for first in (0, 2, 4)]
+        given["validation_data"] = as_tensorflow_has_them(same, "AUTO")
+        given["x"] = as_tensorflow_has_them(batches.batches, "OFF")
     before = np.random.get_state()[1].copy()
-    logs = parallel.fit(**given, epochs=2, verbose=0, callbacks=callbacks).history
+    logs = parallel.fit(**given, epochs=int(os.environ.get("EPOCHS", "2")), verbose=0, callbacks=callbacks).history
     assert cluster is None or cluster.is_chief or np.array_equal(np.random.get_state()[1], before)
     results = parallel.evaluate(**evaluated, verbose=0)
     if data == "arrays":
         results += [float(parallel.train_on_batch(X[:5], Y[:5])[0]), float(parallel.test_on_batch(X[:3], Y[:3])[0])]
     predicted = parallel.predict(X[:3], verbose=0)
-    values = [variable.numpy() for variable in [*model.variables, *model.optimizer.variables]]
+    values = list(map(np.asarray, values_of(model)))
     np.savez(file, *values, *logs.values(), results, predicted, parallel(X[:2]))
+    first = [
+        x.data.nbytes for v in values_of(model) for x in v.addressable_shards if x.device == jax.local_devices()[0]
+    ]
+    np.save(f"{file}.held", [sum(first), sum(v.nbytes for v in values_of(model))])
     model.save(f"{file}.keras")
     assert jax.process_count() == (cluster.size if cluster else 1)
 

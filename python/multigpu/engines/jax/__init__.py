@@ -5,31 +5,19 @@ from multigpu.engines.jax.jax_names import JAX
 JAX.check()
 
 MODULES = {  # names of an engine → the modules that contain them
-    "MultiWorkerTraining": "multi_worker",
-    "OUT_OF_MEMORY": "limits",
-    "Training": "training",
-    "batches": "feeding",
-    "batches_without_lookahead": "feeding",
-    "fit_arguments": "feeding",
-    "arguments_with_batches": "feeding",
-    "check_rows": "refused",
-    "device_table": "device_table",
-    "estimate_devices": "estimates",
-    "estimate_layers": "refused",
-    "hide_gpus": "devices",
-    "holders": "placement",
-    "join": "join",
-    "join_cluster": "join",
-    "joined_cluster": "join",
-    "move": "placement",
-    "on_device": "refused",
-    "on_one_device": "placement",
-    "part_devices": "refused",
-    "place_weights": "placement",
-    "present_device": "devices",
-    "simulate": "devices",
-    "start_with_one_thread": "limits",
-    "synchronize_workers": "workers",
-    "variables_of_at_most": "limits",
-    "visible_devices": "devices",
+    name: module
+    for module, names in {
+        "device_table": "device_table",
+        "devices": "hide_gpus present_device simulate visible_devices",
+        "estimates": "estimate_devices",
+        "feeding": "arguments_with_batches batches batches_without_lookahead fit_arguments",
+        "join": "join join_cluster joined_cluster",
+        "limits": "OUT_OF_MEMORY start_with_one_thread variables_of_at_most",
+        "multi_worker": "MultiWorkerTraining",
+        "placement": "holders move on_one_device place_weights",
+        "refused": "check_rows estimate_layers on_device part_devices",
+        "training": "Training",
+        "workers": "synchronize_workers",
+    }.items()
+    for name in names.split()
 }

@@ -51,14 +51,15 @@ def device_named(name: str, process: int | None = None) -> jax.Device:
     return [device for device in jax.devices(kind.lower()) if device.process_index == here][int(number)]
 
 
-def make_mesh(names: Sequence[str]) -> Mesh:
-    """Return a mesh of the devices with these names, of all processes.
+def make_mesh(names: Sequence[str], processes: Sequence[int]) -> Mesh:
+    """Return a mesh of the devices with these names, of one or several processes.
 
     It has one axis for each prime factor of their number: some devices may divide an array that all of them do not.
     """
-    devices = [device_named(name, process) for process in range(jax.process_count()) for name in names]
-    factors = prime_factors(len(devices))
-    return Mesh(np.array(devices).reshape(factors), tuple(f"gpus{number}" for number in range(len(factors))))
+    devices = [device_named(name, process) for process in processes for name in names]
+    factors = [*prime_factors(len(processes)), *(prime_factors(len(names)) or [1])]
+    # numbered from the end: axes of this worker's devices have the same names among those of all
+    return Mesh(np.array(devices).reshape(factors), tuple(f"gpus{n}" for n in reversed(range(len(factors)))))
 
 
 def prime_factors(number: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +18,19 @@ class Layout:
     """How arrays are laid out.
 
     Attributes:
-        mesh: the devices.
+        mesh: the devices of all workers that do this work.
+        own: the devices of this worker, among which large variables are divided: each worker has whole ones.
         on_host: whether variables are in host memory between steps.
-        sharded: whether large variables are divided among the devices, instead of copied to each.
     """
 
     mesh: Mesh
+    own: Mesh
     on_host: bool = False
-    sharded: bool = True
+
+    @cached_property
+    def alone(self) -> "Layout":
+        """The layout of what this worker does without the others."""
+        return replace(self, mesh=self.own)
 
     @cached_property
     def copied(self) -> NamedSharding:
@@ -39,30 +44,18 @@ class Layout:
 
     def rows(self, count: int) -> NamedSharding:
         """Return the layout of rows in parts of one size: one per device if possible, otherwise fewer, with copies."""
-        spec = self._spec([count])
-        return NamedSharding(self.mesh, PartitionSpec(spec[0]))
+        return NamedSharding(self.mesh, PartitionSpec(*_divide([count], self.mesh)))
 
     def in_step(self, variable: Any) -> NamedSharding:
         """Return the layout of a variable's value while a step runs."""
         shape = tuple(variable.shape)
-        if not self.sharded or math.prod(shape) < SMALLEST:
+        if math.prod(shape) < SMALLEST:
             return self.copied
-        whole = [axis for axis, size in enumerate(shape) if size % self.mesh.size == 0]
+        whole = [axis for axis, size in enumerate(shape) if size % self.own.size == 0]
         if whole:
             axis = max(whole, key=lambda axis: (shape[axis], axis))
-            return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.mesh.axis_names))
-        return NamedSharding(self.mesh, PartitionSpec(*self._spec(shape)))
-
-    def _spec(self, shape: Sequence[int]) -> list[tuple[str, ...] | None]:
-        """Divide the largest possible axis of the array by each axis of the mesh."""
-        left, spec = list(shape), [()] * len(shape)  # type: list[int], list[tuple[str, ...]]
-        for name, size in self.mesh.shape.items():
-            able = [axis for axis, length in enumerate(left) if length and length % size == 0]
-            if able:
-                axis = max(able, key=lambda axis: (left[axis], axis))
-                left[axis] //= size
-                spec[axis] += (name,)
-        return [names or None for names in spec]
+            return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.own.axis_names))
+        return NamedSharding(self.mesh, PartitionSpec(*_divide(shape, self.own)))
 
     def at_rest(self, variable: Any) -> NamedSharding:
         """Return the layout of a variable's value between steps."""
@@ -79,6 +72,26 @@ class Layout:
             return put(value if fresh else np.array(value), self.at_rest(value))
 
         return jax.tree.map(place_one, state)
+
+
+def _divide(shape: Sequence[int], mesh: Mesh) -> list[tuple[str, ...] | None]:
+    """Divide the largest possible axis of the array by each axis of the mesh."""
+    left, spec = list(shape), [()] * len(shape)  # type: list[int], list[tuple[str, ...]]
+    for name, size in mesh.shape.items():
+        able = [axis for axis, length in enumerate(left) if length and length % size == 0]
+        if able:
+            axis = max(able, key=lambda axis: (left[axis], axis))
+            left[axis] //= size
+            spec[axis] += (name,)
+    return [names or None for names in spec]
+
+
+def on_mesh(value: jax.Array, mesh: Mesh) -> jax.Array:
+    """Return an array of this worker's memory as one of all workers, or the other way round."""
+    if value.sharding.mesh == mesh:
+        return value
+    sharding = NamedSharding(mesh, value.sharding.spec, memory_kind=value.sharding.memory_kind)
+    return jax.make_array_from_single_device_arrays(value.shape, sharding, [x.data for x in value.addressable_shards])
 
 
 def put(value: Any, sharding: Sharding) -> jax.Array:

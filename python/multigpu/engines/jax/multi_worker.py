@@ -1,21 +1,26 @@
 """The verbs of one of several workers."""
 
-import functools
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import keras
 import numpy as np
+from jax.experimental.multihost_utils import broadcast_one_to_all
 
 from multigpu.base.arguments import by_name
+from multigpu.base.refusal import refuse
+from multigpu.base.replaced import replaced
 from multigpu.cluster.callbacks import StopTogether, allowed
 from multigpu.cluster.data import are_arrays, brings_own_rows
 from multigpu.engines.jax.global_batches import GlobalBatches
-from multigpu.engines.jax.placement import on_one_device
+from multigpu.engines.jax.layout import on_mesh
+from multigpu.engines.jax.placement import layout_of, variables_of
 from multigpu.engines.jax.training import Training
 from multigpu.engines.jax.workers import any_of_all, check_alike, follow_chief, named, order_of_chief
 from multigpu.private_api.data_adapters import get_data_adapter
+from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
 
 DATA = ("x", "y", "sample_weight", "validation_data")
 UNLIKE = ("callbacks", "verbose", "return_dict")  # may differ from worker to worker
@@ -30,34 +35,58 @@ class MultiWorkerTraining(Training):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Call Keras' `fit` on all workers, with the chief's weights."""
         arguments = by_name(super().fit, args, kwargs)
-        given = arguments.get("callbacks")
-        listed = list(given) if isinstance(given, list | tuple) else [given] if given else []
+        listed = [each for each in keras.tree.flatten(arguments.get("callbacks")) if each is not None]
         with named(self.plan.cluster):
             arguments = self._together(arguments, arguments.get("shuffle", True))
-            arguments["callbacks"] = [*allowed(listed, jax.process_index() == 0), StopTogether(listed, any_of_all)]
-            follow_chief(self.template, self.plan)
+            begin = keras.callbacks.LambdaCallback(on_train_begin=self._follow_chief)
+            own = allowed(listed, jax.process_index() == 0)
+            arguments["callbacks"] = [*own, begin, StopTogether(listed, any_of_all)]
             with order_of_chief():
                 return super().fit(**arguments)
 
+    def _follow_chief(self, logs: Any) -> None:
+        """Begin with the chief's values, which a backup may have changed, at the epoch at which the backup ended."""
+        follow_chief(self.template, self.plan)
+        set_epoch_of_backup(self.template, int(broadcast_one_to_all(np.int32(epoch_of_backup(self.template)))))
+
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Call Keras' `evaluate` on all workers."""
-        arguments = by_name(super().evaluate, args, kwargs)
         with named(self.plan.cluster):
-            return super().evaluate(**self._together(arguments))
+            return super().evaluate(**self._together(by_name(super().evaluate, args, kwargs)))
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the template on this worker alone."""
-        return self._alone(type(self.template).__call__, *args, **kwargs)
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Call Keras' `train_on_batch` with the same batch on all workers."""
+        return self._on_all(super().train_on_batch, args, kwargs)
 
-    _call_for_template = call
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Call Keras' `test_on_batch` with the same batch on all workers."""
+        return self._on_all(super().test_on_batch, args, kwargs)
 
-    def _alone(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a verb of the template on this worker alone."""
-        with on_one_device(self.template, self.plan):
-            return verb(self.template, *args, **kwargs)
+    def _on_all(self, verb: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        with named(self.plan.cluster):
+            return verb(**self._alike(by_name(verb, args, kwargs)))
+
+    @contextlib.contextmanager
+    def _spread(self) -> Iterator[None]:
+        with super()._spread(), replaced(self.template, "jax_state_sync", self._sync):
+            yield
+
+    def _sync(self) -> None:
+        """Give the template's variables the values of this worker's devices, which it can read without the others."""
+        type(self.template).jax_state_sync(self.template)
+        for variable in variables_of(self.template):
+            if not variable.value.is_fully_addressable:
+                variable.assign(on_mesh(variable.value, layout_of(self.plan).own))
 
     def _alike(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Refuse arguments that differ from the chief's. Of arrays, only the shapes are compared."""
+        """Refuse arguments that differ from the chief's. Of arrays, only the shapes are compared.
+
+        Raises:
+            ValueError: a worker has other arguments, or steps would run op by op.
+        """
+        if self.template.run_eagerly or not self.template.jit_compile:
+            expected = "a compiled step, the same program on all workers"
+            raise refuse(expected, "run_eagerly=True or jit_compile=False", "Compile the model without it.")
         told = [
             (name, [np.shape(leaf) for leaf in keras.tree.flatten(value)] if are_arrays(value) else "own")
             if name in DATA
@@ -80,21 +109,3 @@ class MultiWorkerTraining(Training):
                 given = get_data_adapter(data, steps_per_epoch=number, shuffle=mixed, **more)
                 arguments[name] = GlobalBatches(given, self.plan, brings_own_rows(data))
         return arguments
-
-
-def _of_all(name: str) -> Callable[..., Any]:
-    """Return a verb that takes the same batch on all workers."""
-    verb = getattr(Training, name)
-
-    @functools.wraps(verb)
-    def checked(self: MultiWorkerTraining, *args: Any, **kwargs: Any) -> Any:
-        with named(self.plan.cluster):
-            return verb(self, **self._alike(by_name(verb.__get__(self), args, kwargs)))
-
-    return checked
-
-
-for _name in ("train_on_batch", "test_on_batch"):
-    setattr(MultiWorkerTraining, _name, _of_all(_name))
-for _each in (keras.Model.predict, keras.Model.predict_on_batch):
-    setattr(MultiWorkerTraining, _each.__name__, functools.partialmethod(MultiWorkerTraining._alone, _each))

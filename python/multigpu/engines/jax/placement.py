@@ -1,8 +1,9 @@
 """Move variables to their places in the plan, and back."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import keras
@@ -15,19 +16,24 @@ from multigpu.plan.plan import Plan
 
 @functools.cache
 def layout_of(plan: Plan) -> Layout:
-    """Return a plan's layout of arrays, always the same mesh: JAX does not combine two equal meshes."""
-    alone = jax.process_count() == 1  # otherwise, each process must be able to read all weights, for files
-    mesh = make_mesh(plan.devices)
-    kinds = {memory.kind for memory in mesh.devices.flat[0].addressable_memories()}  # of a CPU before JAX 0.7 one alone
-    return Layout(mesh, on_host=plan.cpu_relocation and "pinned_host" in kinds, sharded=alone)
+    """Return a plan's layout of arrays, always the same meshes: JAX does not combine two equal ones."""
+    own = make_mesh(plan.devices, [jax.process_index()])
+    mesh = own if jax.process_count() == 1 else make_mesh(plan.devices, range(jax.process_count()))
+    kinds = {memory.kind for memory in own.devices.flat[0].addressable_memories()}  # of a CPU before JAX 0.7 one alone
+    return Layout(mesh, own, on_host=plan.cpu_relocation and "pinned_host" in kinds)
 
 
 def place_weights(model: keras.Model, plan: Plan) -> None:
     """Move all variables of a model, in place: divided among the devices, or to the CPU's memory."""
+    settle(model.variables, plan)
+
+
+def settle(variables: Sequence[keras.Variable], plan: Plan) -> None:
+    """Move variables to where the plan has them outside of `fit` and other methods."""
     if plan.cpu_relocation:
-        send_home(model.variables)
+        send_home(variables)
     else:
-        place(model.variables, layout_of(plan))
+        place(variables, layout_of(plan).alone)
 
 
 def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
@@ -38,11 +44,11 @@ def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
             variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
 
 
-def send_home(variables: Iterable[keras.Variable]) -> None:
-    """Move variables to the CPU, bound to no device, as Keras makes them."""
+def send_home(variables: Sequence[keras.Variable], values: Iterable[Any] | None = None) -> None:
+    """Move variables, or give them values, on the CPU and bound to no device, as Keras makes them."""
     with jax.default_device(host()):
-        for variable in variables:
-            variable.assign(jax.numpy.asarray(np.asarray(variable.value)))
+        for variable, value in zip(variables, values or [variable.value for variable in variables], strict=True):
+            variable.assign(jax.numpy.asarray(np.asarray(value)))
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:

@@ -53,15 +53,11 @@ def with_signed_indices(part: Any) -> Any:
 
 def _signed(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
     """Return the equation, after one that converts its indices if they are unsigned."""
-    if not _has_unsigned_indices(equation):
+    takes_indices = equation.primitive.name.startswith(("gather", "scatter"))
+    if not (takes_indices and np.issubdtype(equation.invars[1].aval.dtype, np.unsignedinteger)):
         params = {name: with_signed_indices(value) for name, value in equation.params.items()}
         return [equation.replace(params=params)]
     operand, indices, *updates = equation.invars
     convert = jax.make_jaxpr(lambda x: jax.lax.convert_element_type(x, np.int32))(indices.aval).eqns[0]
     convert = convert.replace(invars=[indices])
     return [convert, equation.replace(invars=[operand, *convert.outvars, *updates])]
-
-
-def _has_unsigned_indices(equation: core.JaxprEqn) -> bool:
-    takes_indices = equation.primitive.name.startswith(("gather", "scatter"))
-    return takes_indices and np.issubdtype(equation.invars[1].aval.dtype, np.unsignedinteger)

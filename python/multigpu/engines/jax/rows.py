@@ -41,13 +41,16 @@ def send(batch: Any, layout: Layout, fill: bool) -> Any:
         layout: the layout of the mesh.
         fill: whether rows are padded until the devices divide them, instead of divided into fewer equal parts.
     """
-    return jax.tree.map(partial(_send, layout=layout, fill=fill), batch, is_leaf=lambda x: is_sparse(x) or is_rows(x))
+    # the parts of a sparse array have no rows of the batch
+    return jax.tree.map(
+        partial(_send, layout=layout, fill=fill), batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse)
+    )
 
 
 def _send(x: Any, layout: Layout, fill: bool) -> Rows:
-    if is_rows(x):  # of several workers
+    if isinstance(x, Rows):  # of several workers
         return x
-    if is_sparse(x):
+    if isinstance(x, JAXSparse):
         return Rows(jax.tree.map(lambda leaf: put(leaf, layout.copied), x), None)
     x = x if isinstance(x, jax.Array) else np.asarray(x)
     if not x.ndim or not x.shape[0]:
@@ -70,29 +73,9 @@ def open_rows(batch: Any, layout: Layout) -> Any:
         real = jax.numpy.concatenate([part[:count] for part, count in zip(parts, rows.counts, strict=True)])
         return jax.lax.with_sharding_constraint(real, layout.divided)
 
-    return jax.tree.map(open_one, batch, is_leaf=is_rows)
+    return jax.tree.map(open_one, batch, is_leaf=lambda x: isinstance(x, Rows))
 
 
 def divide(x: Any, layout: Layout) -> Any:
-    """Return an array inside of a user's function, compiled or not, with its rows divided."""
+    """Return an array inside of a function, or for leaving a compiled step, with its rows in parts of one size."""
     return jax.lax.with_sharding_constraint(x, layout.rows(x.shape[0])) if getattr(x, "ndim", 0) and x.shape[0] else x
-
-
-def merge(outputs: Any, layout: Layout) -> Any:
-    """Return outputs for leaving a compiled step, where parts must have one size."""
-
-    def merge_one(x: Any) -> Any:
-        here = x.ndim and layout.copied.is_fully_addressable
-        return jax.lax.with_sharding_constraint(x, layout.rows(x.shape[0]) if here else layout.copied)
-
-    return jax.tree.map(merge_one, outputs)
-
-
-def is_rows(x: Any) -> bool:
-    """Return whether this is an array of a batch on the mesh."""
-    return isinstance(x, Rows)
-
-
-def is_sparse(x: Any) -> bool:
-    """Return whether an array is sparse: its parts have no rows of the batch."""
-    return isinstance(x, JAXSparse)

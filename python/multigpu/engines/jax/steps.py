@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import keras
 
-from multigpu.engines.jax.layout import Layout
+from multigpu.engines.jax.layout import Layout, on_mesh
 from multigpu.engines.jax.program import LOOPS, has, run, trace
-from multigpu.engines.jax.rows import merge, open_rows, send
+from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
 
@@ -24,7 +24,8 @@ class StepFunction:
     """
 
     def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
-        self._model, self._kind, self._layout = model, kind, layout
+        self._model, self._kind = model, kind
+        self._layout = layout.alone if kind == "predict" else layout  # each worker predicts what it has to
         self._to_host = cpu_merge and kind == "predict"
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
@@ -44,7 +45,7 @@ class StepFunction:
 
     def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         if state is not self._last:
-            state = self._layout.place(state)
+            state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
         outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
@@ -57,12 +58,13 @@ class StepFunction:
         """Return the step as one program for all devices, from and to the layout between steps."""
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
-        if has(program, *LOOPS):  # weights are gathered once, not in each turn
+        # gathered once, not in each turn of a loop; nor does XLA divide activations both by workers and by devices
+        if has(program, *LOOPS) or self._layout.mesh != self._layout.own:
             weights = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._layout.copied), state[0])
             state = (weights, *state[1:])
         outputs, new = run(program, structure, state, data)
         if self._kind == "predict":
-            outputs = merge(outputs, self._layout)
+            outputs = jax.tree.map(lambda x: divide(x, self._layout), outputs)
         return outputs, self._to_rest(new, jax.lax.with_sharding_constraint)
 
     def _op_by_op(self, state: Any, batch: Any) -> tuple[Any, Any]:

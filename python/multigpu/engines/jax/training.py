@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import keras
 from multigpu.base.replaced import replaced
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.overview import overview
-from multigpu.engines.jax.placement import layout_of, place, send_home, variables_of
+from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.program import has, trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
@@ -46,12 +47,14 @@ class Training(keras.Model):
         """Call the template with the rows of arrays divided."""
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             return self.template(*args, **kwargs)  # within a user's function, which is divided as a whole
-        layout = layout_of(self.plan)
+        layout = replace(layout_of(self.plan).alone, on_host=False)
         place(self.template.variables, layout)
         args, kwargs = jax.tree.map(
             lambda x: send(x, layout, fill=False).value if hasattr(x, "shape") else x, (args, kwargs)
         )
-        return self.template(*args, **kwargs)
+        outputs = self.template(*args, **kwargs)
+        settle(self.template.variables, self.plan)
+        return outputs
 
     _call_for_template = call
 
@@ -127,7 +130,7 @@ class Training(keras.Model):
             for kind in KINDS:
                 stack.enter_context(replaced(template, f"make_{kind}_function", functools.partial(self._give, kind)))
             if not self.plan.cpu_relocation:
-                place(template.variables, layout_of(self.plan))
+                place(template.variables, layout_of(self.plan).alone)
             try:
                 yield
             finally:

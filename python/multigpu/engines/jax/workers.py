@@ -11,10 +11,8 @@ import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster
 from multigpu.cluster.lost import WorkerLostError, lost, silent
-from multigpu.engines.jax.layout import put
-from multigpu.engines.jax.placement import layout_of, variables_of
+from multigpu.engines.jax.placement import send_home, settle, variables_of
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import finish_state
 
@@ -25,8 +23,7 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     Raises:
         ValueError: a worker has another model or other devices. All workers raise it.
     """
-    variables = variables_of(model)
-    shapes = [f"{tuple(v.shape)} {v.dtype}" for v in variables]
+    shapes = [f"{tuple(v.shape)} {v.dtype}" for v in variables_of(model)]
     with named(plan.cluster):
         check_alike([keras.__version__, jax.__version__, *plan.devices, *shapes], "model, devices or versions", plan)
         follow_chief(model, plan)
@@ -51,15 +48,14 @@ def any_of_all(here: bool) -> bool:
 
 def name_of(number: int, plan: Plan) -> str:
     """Return the name of a worker, for messages."""
-    return plan.cluster.name(number) if plan.cluster else f"worker {number}"
+    return plan.cluster.name(number)  # type: ignore[union-attr]  # always given here
 
 
 def follow_chief(model: keras.Model, plan: Plan) -> None:
     """Give the variables of a model and its optimizer the values of the chief."""
-    layout, variables = layout_of(plan), variables_of(model)
-    values = broadcast_one_to_all([np.asarray(variable.value) for variable in variables])
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(put(np.asarray(value), layout.at_rest(value)))
+    variables = variables_of(model)
+    send_home(variables, broadcast_one_to_all([np.asarray(variable.value) for variable in variables]))
+    settle(variables, plan)
     finish_state(model)
 
 
@@ -78,7 +74,7 @@ def order_of_chief() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def named(cluster: Cluster | None) -> Iterator[None]:
+def named(cluster: Any) -> Iterator[None]:
     """Convert an error that a lost worker caused into one that names the worker.
 
     Raises:
@@ -87,6 +83,6 @@ def named(cluster: Cluster | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if cluster is None or isinstance(error, WorkerLostError) or not (gone := silent(cluster)):
+        if isinstance(error, WorkerLostError) or not (gone := silent(cluster)):
             raise
         raise lost(f"no answer from {gone}", cluster) from error
