@@ -49,10 +49,9 @@ types: $(READY)
 pytest: $(RPY2_READY) r-library
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pages and not soak"
 
-# numbers on the engine on JAX, and its own tests, with the newest JAX and without TensorFlow; XLA divides a program
-# before LLVM optimizes the machine code of its small models, which takes a third of the time
+# numbers on the engine on JAX, and its own tests, with the newest JAX and without TensorFlow
 jax: $(JAX_READY)
-	XLA_FLAGS=--xla_backend_optimization_level=0 KERAS_BACKEND=jax PYTHONPATH=python $(VENV)/jax/bin/python -m pytest -m "not soak" tests/exactness tests/engines/jax
+	KERAS_BACKEND=jax PYTHONPATH=python $(VENV)/jax/bin/python -m pytest -m "not soak" tests/exactness tests/engines/jax
 
 r: r-lint r-check
 
