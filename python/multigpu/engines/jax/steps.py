@@ -24,8 +24,8 @@ class StepFunction:
     """
 
     def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
-        self._model, self._kind = model, kind
-        self._layout = layout.alone if kind == "predict" else layout  # each worker predicts what it has to
+        # each worker predicts alone
+        self._model, self._kind, self._layout = model, kind, layout.alone if kind == "predict" else layout
         self._to_host = cpu_merge and kind == "predict"
         self._compiled = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
