@@ -140,7 +140,7 @@ def test_what_cannot_be_told_is_no_answer():
     unknown = type(table)(dataclasses.replace(row, activations=None) for row in table)
     unknown.template = table.template
     assert estimate._full(unknown, 10) == ["CPU:0", "CPU:1"]  # too much without them
-    with pytest.raises(ValueError, match=r"Received: 'small', which does not tell .*\. Leave `--fits` out\."):
+    with pytest.raises(ValueError, match=r"Received: 'small', whose input shapes are unknown\. Leave `--fits` out\."):
         estimate._full(unknown, 10**9)
 
 
@@ -154,7 +154,8 @@ def test_gpus_of_the_machine_are_left_alone(files, capsys, monkeypatch):
     assert hidden == [([], "GPU")] * 2
     monkeypatch.setattr("multigpu.model.devices.available_gpus", lambda: [])
     assert refusal(capsys, "estimate", files / "small.keras") == (
-        "Expected `--gpus`, such as `--gpus 8`: they need not be there. Received: none, on a machine where Keras "
+        "Expected `--gpus`, such as `--gpus 8`. The machine does not need to have them. Received: none, on a "
+        "machine where Keras "
         "finds no GPU."
     )
 
@@ -311,7 +312,7 @@ def test_it_is_measured_as_the_file_was_compiled_or_as_is_said(files, capsys, me
     assert (type(third.optimizer), third.template.loss) == (keras.optimizers.SGD, "poisson")
     assert refusal(capsys, "measure", files / "uncompiled.keras", "--gpus", 2, "--loss", "mse") == (
         "Expected `--optimizer` and `--loss` for a model that was saved without. Received: --optimizer None, --loss "
-        "mse. Use `--optimizer adam --loss mse`, or what fits."
+        "mse. For example, use `--optimizer adam --loss mse`."
     )
 
 

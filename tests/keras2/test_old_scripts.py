@@ -301,7 +301,7 @@ def test_names_without_a_successor_say_what_to_use_instead(answer):
     assert answer["gone"] == [
         "Expected a name that Keras 3 has. Received: `keras.models.model_from_yaml`, which ended with Keras 2. "
         "Use `model.to_json()` and `keras.models.model_from_json()`.",
-        "Expected code that computes at once. Received: `Session.run()`, which ran graphs of TensorFlow 1. Leave out "
+        "Expected code that runs eagerly. Received: `Session.run()`, which ran graphs of TensorFlow 1. Leave out "
         "initializers of variables, and call models, layers and functions with tensors instead.",
         "Expected a name that Keras 3 has. Received: `keras.wrappers.scikit_learn.KerasClassifier`, which ended with "
         "Keras 2. Use `keras.wrappers.SKLearnClassifier`.",
@@ -363,7 +363,7 @@ def test_a_format_that_ended_with_keras_2_is_refused(answer):
 
 def test_targets_that_are_tensors_are_refused_when_a_model_is_compiled(answer):
     assert answer["targets"] == (
-        "Expected the targets where a model is trained. Received: `target_tensors` of `compile()`, which ended with "
+        "Expected the targets in `fit()`. Received: `target_tensors` of `compile()`, which ended with "
         "Keras 2. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
     )
 

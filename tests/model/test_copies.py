@@ -57,9 +57,8 @@ def test_what_would_leave_the_devices_behind_is_refused(write):
     with pytest.raises(ValueError, match="to be pickled") as refused:
         write(parallel)
     assert str(refused.value) == (
-        "Expected a model of one device to be pickled, or copied inside of another model: of a parallel model, that is "
-        f"its plain template. Received: {parallel!r}. Pickle `parallel.template`, and pass what comes back to "
-        "`multi_gpu_model()`."
+        "Expected a plain model, such as the template, to be pickled, or copied inside of another model. "
+        f"Received: {parallel!r}. Pickle `parallel.template`, and pass the unpickled model to `multi_gpu_model()`."
     )
     again = multi_gpu_model(pickle.loads(pickle.dumps(parallel.template)), gpus=3)
     np.testing.assert_array_equal(again.get_weights()[0], parallel.get_weights()[0])

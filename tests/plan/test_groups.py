@@ -68,7 +68,7 @@ def test_a_template_without_parts_is_refused():
     assert refusal([[0, 1], [2, 3]], ()) == (
         "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
         "gpus=[[0, 1], [2, 3]], and a template without parts. Call its layers in a scope of "
-        "`multigpu.on_device(device)`, or name single devices, as in `gpus=['GPU:0', 'GPU:1']`."
+        "`multigpu.on_device(device)`, or list single devices, as in `gpus=['GPU:0', 'GPU:1']`."
     )
 
 

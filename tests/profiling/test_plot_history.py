@@ -90,6 +90,7 @@ def test_what_is_no_history_is_refused(history, tmp_path):
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole text is compared
         plot_history(history, tmp_path / "history.png")
     assert str(error.value) == (
-        f"Expected `history` to be what `fit()` returned, with a value for each epoch. Received: history={history!r}. "
+        "Expected `history` to be the return value of `fit()`, with a value for each epoch. Received: "
+        f"history={history!r}. "
         'Use `plot_history(parallel.fit(x, y), "history.png")`.'
     )

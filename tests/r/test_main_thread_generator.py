@@ -146,8 +146,8 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
         (
             lambda: None,
             {"steps_per_epoch": 2},
-            "Expected a generator of batches. Received: one that gave none. Let it return a list of x and y for as "
-            "many steps as you train.",
+            "Expected a generator of batches. Received: one that gave none. It must return a list of x and y for "
+            "each step of the training.",
         ),
         (
             lambda: np.ones(3),

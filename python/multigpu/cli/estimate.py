@@ -72,7 +72,8 @@ def _gpus(given: Any) -> Any:
     found = available_gpus()
     if given is None and not found:
         raise refuse(
-            "`--gpus`, such as `--gpus 8`: they need not be there", "none, on a machine where Keras finds no GPU"
+            "`--gpus`, such as `--gpus 8`. The machine does not need to have them",
+            "none, on a machine where Keras finds no GPU",
         )
     hide_gpus()
     return found if given is None else given
@@ -84,8 +85,8 @@ def _full(table: "Estimate", memory: int) -> list[str]:
     full = [row.device for row in at_work if row.total > memory]
     if not full and any(row.activations is None for row in at_work):
         raise refuse(
-            "a model whose activations can be traced, to tell whether it fits",
-            f"{table.template.name!r}, which does not tell the shapes of its inputs",
+            "a model whose activations can be traced, so that `--fits` can compare the memory",
+            f"{table.template.name!r}, whose input shapes are unknown",
             "Leave `--fits` out.",
         )
     return full

@@ -86,7 +86,7 @@ def _compile(model: "keras.Model", optimizer: str | None, loss: str | None) -> N
         raise refuse(
             "`--optimizer` and `--loss` for a model that was saved without",
             f"--optimizer {optimizer}, --loss {loss}",
-            "Use `--optimizer adam --loss mse`, or what fits.",
+            "For example, use `--optimizer adam --loss mse`.",
         )
     if optimizer is not None or loss is not None:
         model.compile(optimizer=optimizer or model.optimizer, loss=loss or model.loss)

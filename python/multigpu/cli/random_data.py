@@ -53,7 +53,7 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
     specs = inputs_of(model, rows, open_length)
     if specs is None:
         raise refuse(
-            "a model that tells the shapes of its inputs, to draw random rows",
+            "a model with known input shapes, so that random rows can be drawn",
             f"{model.name!r}, which does not",
             IN_PYTHON,
         )

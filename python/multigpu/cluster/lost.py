@@ -19,8 +19,8 @@ def lost(received: str, cluster: Cluster) -> WorkerLostError:
     return refuse(
         f"all {cluster.size} workers to train together",
         received,
-        "Restart all of them; with `keras.callbacks.BackupAndRestore` training goes on where it stopped, also on "
-        f"another number of workers. (This is {cluster.name(cluster.number)}.)",
+        "Restart all of them; with `keras.callbacks.BackupAndRestore` training continues where it stopped, also "
+        "on another number of workers. (This is {cluster.name(cluster.number)}.)",
         WorkerLostError,
     )
 

@@ -103,7 +103,7 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
             "the tasks of the step in the order of the nodes' names, block after block or cyclic",
             f"task {rank} on {here} rather than on {host}",
             "Use `srun --distribution=block`; or start each with `python -m multigpu launch --rank $SLURM_PROCID "
-            "--hosts`, in the order of the tasks; or set TF_CONFIG='{}' to train apart.",
+            "--hosts`, in the order of the tasks; or set TF_CONFIG='{}' to train a separate model in each task.",
         )
     return configs(addresses)[rank]
 

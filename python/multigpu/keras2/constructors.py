@@ -66,7 +66,7 @@ def _without(compile_model: Callable) -> Callable:
         named = {**dict(zip(COMPILE, args, strict=False)), **kwargs}
         if named.get("target_tensors") is not None:
             raise refuse(
-                "the targets where a model is trained",
+                "the targets in `fit()`",
                 "`target_tensors` of `compile()`, which ended with Keras 2",
                 "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
                 error=NotImplementedError,

@@ -39,7 +39,7 @@ class Session:
     def run(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: there is no graph to run."""
         raise refuse(
-            "code that computes at once",
+            "code that runs eagerly",
             "`Session.run()`, which ran graphs of TensorFlow 1",
             "Leave out initializers of variables, and call models, layers and functions with tensors instead.",
             error=NotImplementedError,

@@ -38,7 +38,7 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
         raise refuse(
             "a template whose parts are placed on devices, so that each group takes their places",
             f"gpus={shown(gpus)}, and a template without parts",
-            "Call its layers in a scope of `multigpu.on_device(device)`, or name single devices, as in "
+            "Call its layers in a scope of `multigpu.on_device(device)`, or list single devices, as in "
             "`gpus=['GPU:0', 'GPU:1']`.",
         )
     groups = tuple(tuple(named(entry)) for entry in entries)

@@ -66,7 +66,7 @@ def _metrics(history: Any) -> dict[str, dict[str, Sequence[float]]]:
     values = getattr(history, "history", history)
     if not isinstance(values, Mapping) or not values or not all(map(_is_metric, values, values.values())):
         raise refuse(
-            "`history` to be what `fit()` returned, with a value for each epoch",
+            "`history` to be the return value of `fit()`, with a value for each epoch",
             f"history={shown(history)}",
             'Use `plot_history(parallel.fit(x, y), "history.png")`.',
         )

@@ -66,7 +66,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
             raise refuse(
                 "a generator of batches",
                 "one that gave none",
-                "Let it return a list of x and y for as many steps as you train.",
+                "It must return a list of x and y for each step of the training.",
             )
         return keras.tree.map_structure(_spec, given[0], given[-1])
 

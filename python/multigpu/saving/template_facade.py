@@ -54,13 +54,13 @@ class TemplateFacade(AnswersAsTemplate):
         if is_pickled():
             raise self._left_behind(
                 "pickled, or copied inside of another model",
-                "Pickle `parallel.template`, and pass what comes back to `multi_gpu_model()`",
+                "Pickle `parallel.template`, and pass the unpickled model to `multi_gpu_model()`",
             )
         return self.template.get_compile_config()
 
     def _left_behind(self, what: str, use: str) -> ValueError:
         return refuse(
-            f"a model of one device to be {what}: of a parallel model, that is its plain template",
+            f"a plain model, such as the template, to be {what}",
             f"{self!r}",
             f"{use}.",
         )

@@ -36,8 +36,8 @@ def check_alike(told: list[Any], what: str, plan: Plan) -> None:
         raise refuse(
             "the same program on all workers",
             f"other {what} on {name_of(number, plan)} than on the chief",
-            "Install the same versions everywhere, build the same model with as many devices on each, and call it "
-            "alike.",
+            "On all workers, install the same versions, build the same model with the same number of devices, "
+            "and make the same calls.",
         )
 
 

@@ -27,7 +27,7 @@ def test_a_killed_worker_is_named_by_the_others(killed):
     _, printed = killed
     assert "WorkerLostError: Expected all 2 workers to train together." in printed
     assert "Received: no answer from worker 1 at 127.0.0.1:" in printed
-    assert "training goes on where it stopped, also on another number of workers." in printed
+    assert "training continues where it stopped, also on another number of workers." in printed
 
 
 @pytest.mark.parametrize("gpus", [None, 2])

@@ -293,7 +293,7 @@ def test_one_row_is_no_batch_to_check_and_the_next_one_is():
     parallel = multi_gpu_model(after_a_layer(Compares(name="mixes")), gpus=2)
     parallel.compile(**mean_squared())
     parallel.train_on_batch(X[:1], Y[:1])
-    with pytest.raises(ValueError, match=r"Received: layer 'mixes'. When rows 0 to 1 and 2 to 2 of the first batch"):
+    with pytest.raises(ValueError, match=r"Received: layer 'mixes'. With rows 0 to 1 and 2 to 2 of the first batch"):
         parallel.train_on_batch(X[:3], Y[:3])
 
 

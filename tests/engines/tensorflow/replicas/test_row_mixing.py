@@ -126,7 +126,7 @@ def test_the_first_number_of_an_input_may_stand_for_those_of_all_rows(run_eagerl
 
 def test_it_may_not_where_rows_have_other_numbers_nor_may_the_last():
     parallel = multi_gpu_model(scaled_by(0), gpus=2)
-    with pytest.raises(ValueError, match=r"Expected layers that take the rows .* are run apart"):
+    with pytest.raises(ValueError, match=r"Expected layers that take the rows .* in separate slices"):
         parallel.predict([X, np.arange(8.0)], verbose=0)
     parallel = multi_gpu_model(scaled_by(-1), gpus=2)
     with pytest.raises(ValueError, match=r"whose StridedSlice makes numbers of shape \(\) of all rows"):

@@ -95,7 +95,7 @@ class SlicedIterator(tf.data.Iterator):
         """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
         raise refuse(
             "one step at a time",
-            "a function that asks whether there is one more batch",
+            "a function that checks whether there is another batch",
             "Set `steps_per_execution` in `compile()`, or call `get_next()`.",
             error=NotImplementedError,
         )

@@ -113,8 +113,7 @@ def _of_arrays(
     for number, (others, others_size) in enumerate(told):
         if (others, others_size) != (rows, size):
             raise refuse(
-                "the same arrays and the same `batch_size` on all workers, which deal the rows of each joint batch "
-                "among them",
+                "the same arrays and the same `batch_size` on all workers, which share the rows of each global batch",
                 f"{rows} rows in batches of {size} here, and {others:.0f} in batches of {others_size:.0f} on "
                 f"{cluster.name(number)}",
                 "Pass all rows everywhere; or pass each worker's own data as a `tf.data.Dataset` with the auto-shard "
@@ -138,7 +137,7 @@ def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> Glob
     if not all(numbers):
         none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))
         raise refuse(
-            "data on all workers", f"not one batch on {none}", "Use fewer workers, or deal the data more evenly."
+            "data on all workers", f"not one batch on {none}", "Use fewer workers, or distribute the data more evenly."
         )
     if all(numbers == INFINITE) or (len(set(numbers)) == 1 and numbers[0] > 0):
         return GlobalBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)

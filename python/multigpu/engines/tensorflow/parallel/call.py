@@ -71,7 +71,7 @@ class DataParallelCall:
             raise refuse(
                 "a function that XLA does not compile as a whole: its program would run on one device",
                 f"a call of {self._template.name!r}, which runs on several, in a `tf.function` with `jit_compile=True`",
-                "Leave that out there, and compile the model with `jit_compile=True`: XLA then compiles each replica.",
+                "Remove it there, and compile the model with `jit_compile=True`. XLA then compiles each replica.",
             )
 
     @contextlib.contextmanager

@@ -105,9 +105,10 @@ class FirstBatchCheck:
         return refuse(
             "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
             who,
-            f"When rows {first} and {last} of the first batch are run apart, {self.seen}. Keep rows apart there; or "
-            "compare them in a loss function or by `add_loss()`, which see the global batch; or run the template on "
-            f"one device. With {SWITCH}=0 nothing is checked: each replica then sees its slice alone.",
+            f"With rows {first} and {last} of the first batch in separate slices, {self.seen}. Keep the rows "
+            "separate in this layer; or compare them in a loss function or with `add_loss()`, which see the "
+            f"global batch; or run the template on one device. With {SWITCH}=0 nothing is checked: each replica "
+            "then sees its slice alone.",
             error=WholeBatchError,
         )
 

@@ -134,7 +134,7 @@ class Backward:
             if any(gradients[part] is None for part in parts):
                 raise refuse(
                     "derivatives of a parallel model by `tf.GradientTape`, one within another for higher orders",
-                    "a `tf.autodiff.ForwardAccumulator`, in which TensorFlow's tapes record nothing",
+                    "a `tf.autodiff.ForwardAccumulator`, inside of which TensorFlow's tapes record nothing",
                     "Use tapes, or call the template, which runs on one device.",
                 )
             targets = [_values(gradients[part]) for part in parts]

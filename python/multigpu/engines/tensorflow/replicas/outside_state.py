@@ -62,9 +62,9 @@ def changes_refused(layers: Sequence[keras.Layer]) -> Iterator[None]:
 
 def _refusal(held: str, changes: str) -> WholeBatchError:
     return refuse(
-        "layers that keep what they change in variables of Keras, of which a batch has one value",
-        f"{held}, which {changes} changes: every replica would do so",
-        "Make it by `self.add_weight(..., trainable=False)`; for noise, by `keras.random.SeedGenerator()`; "
+        "layers that keep their state in Keras variables, which have one value per batch",
+        f"{held}, which {changes} changes in every replica",
+        "Create it with `self.add_weight(..., trainable=False)`, or for noise with `keras.random.SeedGenerator()`; "
         "or change it in a callback or a step of your own, outside of the model's call.",
         error=WholeBatchError,
     )

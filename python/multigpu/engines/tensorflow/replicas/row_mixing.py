@@ -58,8 +58,8 @@ def check_rows_apart(
                 "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
                 f"layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} of all "
                 f"rows{of}",
-                "Keep the batch axis; or compare rows in a loss function or by `add_loss()`, which see the global "
-                "batch; or run the template on one device.",
+                "Keep the batch axis; or compare rows in a loss function or with `add_loss()`, which see the "
+                "global batch; or run the template on one device.",
                 error=WholeBatchError,
             )
 
