@@ -33,7 +33,7 @@ def environment(name, default):
 
 
 def build():
-    middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), layers.Dropout(0.3), layers.Dense(64)]
+    middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), layers.Dropout(float(os.environ.get("DROPOUT", "0.3"))), layers.Dense(64)]
     return keras.Sequential([keras.Input((5,)), *middle, layers.Dense(int(environment("WIDTH", "3")))])
 
 
