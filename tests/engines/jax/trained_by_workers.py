@@ -33,7 +33,8 @@ def environment(name, default):
 
 
 def build():
-    middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), layers.Dropout(float(os.environ.get("DROPOUT", "0.3"))), layers.Dense(64)]
+    noise = layers.Dropout(float(os.environ.get("DROPOUT", "0.3")))
+    middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), noise, layers.Dense(64)]
     return keras.Sequential([keras.Input((5,)), *middle, layers.Dense(int(environment("WIDTH", "3")))])
 
 
