@@ -491,6 +491,6 @@ class SpreadsItself(Net):
 
 def test_a_model_that_works_in_parallel_is_not_spread_again():
     parallel = multi_gpu_model(built(SpreadsItself), gpus=2)
-    with pytest.raises(ValueError, match="which is already parallel"):
+    with pytest.raises(ValueError, match="which is parallel already"):
         parallel.spread()
     assert parallel.template.spread().plan == parallel.plan

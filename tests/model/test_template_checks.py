@@ -108,7 +108,7 @@ def test_a_keras_2_model_is_refused():
 def test_an_already_parallel_model_is_refused():
     parallel = multi_gpu_model(dense(), gpus=2)
     assert refusal(parallel) == (
-        "Expected a template: a model that runs on one device. Received: 'plain', which is already parallel "
+        "Expected a template: a model that runs on one device. Received: 'plain', which is parallel already "
         f"({parallel.plan}). Pass `parallel.template` to replicate it again."
     )
 
@@ -124,7 +124,7 @@ def test_a_parallel_model_inside_a_template_is_refused():
 
     outer = Outer()
     outer(np.ones((6, 4), "float32"))
-    assert "'plain', which is already parallel" in refusal(outer)
+    assert "'plain', which is parallel already" in refusal(outer)
 
 
 def test_another_backend_is_refused(monkeypatch):

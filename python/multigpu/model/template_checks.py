@@ -36,7 +36,7 @@ def _check_not_parallel(model: keras.Model) -> None:
         if isinstance(parallel, ParallelModel):
             raise refuse(
                 "a template: a model that runs on one device",
-                f"{part.name!r}, which is already parallel ({parallel.plan})",
+                f"{part.name!r}, which is parallel already ({parallel.plan})",
                 "Pass `parallel.template` to replicate it again.",
             )
 
