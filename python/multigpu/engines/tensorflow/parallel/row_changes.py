@@ -31,7 +31,7 @@ def name_layer(
     if MERGED in str(error):
         shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
         raise refuse(
-            "outputs of one shape in all slices, except for the number of rows, so that they can be merged",
+            "outputs that have one shape in all slices but for their rows, so that they can be merged",
             f"slices of shapes {' and '.join(shapes)}: each is as long as its own longest row",
             "Give all rows one length, as `x.to_tensor(shape=(None, 20))` and `output_sequence_length=20` do; or "
             "return ragged rows.",

@@ -59,6 +59,6 @@ def _warn_of_pipelines(names: dict[int, str]) -> None:
     reading = {names[id(x)] for pipeline in pipelines for x in captured_by(pipeline) if id(x) in names}
     if reading:
         warn(
-            "Expected tf.data pipelines that do not read weights that move to another device. Received: one that reads "
-            f"{min(reading)!r}. Using it again raises an error. Create it again, now that the weight has moved."
+            "Expected pipelines of tf.data that read no weight which moves to another device. Received: one that reads "
+            f"{min(reading)!r}. It ends in an error when it is used again: make it anew, now that the weight has moved."
         )
