@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from bench.exactness.peer_cases import CASES, DEVICES, moved, trained, weights
 from bench.exactness.peer_ways import JAX, WAYS, simulate_devices
 from bench.lib.markdown_table import markdown_table
-from bench.speed.jax_data_parallel import PYTHON as JAX_PYTHON
-from bench.speed.jax_data_parallel import environment as make_jax_environment
+from bench.speed.engines import PYTHON as JAX_PYTHON
+from bench.speed.engines import environment as make_jax_environment
 
 DDP = "PyTorch DDP"
 SYSTEM_PYTHON = os.environ.get("TORCH_PYTHON", "/usr/bin/python3")

@@ -48,6 +48,38 @@ def step_time(rows: list[dict]) -> plt.Figure:
     return figure
 
 
+def engines(rows: list[dict]) -> plt.Figure:
+    """CPU seconds per step over the number of devices, each engine and Keras' DataParallel as a line."""
+    of_steps = [row for row in rows if row["task"] == "steps"]
+    lines = {
+        "multigpu on TensorFlow": ("tensorflow", "multigpu", COLORS["multigpu"]),
+        "multigpu on JAX": ("jax", "multigpu", "#2a9d6f"),
+        "DataParallel on JAX": ("jax", "DataParallel", COLORS["MirroredStrategy"]),
+    }
+    workloads = list(dict.fromkeys(row["workload"] for row in of_steps))
+    figure, axes = plt.subplots(1, len(workloads), figsize=(10, 4), layout="constrained", squeeze=False)
+    for axis, workload in zip(axes[0], workloads, strict=True):
+        of_workload = [row for row in of_steps if row["workload"] == workload]
+        ends = {}
+        for label, (engine, way, color) in lines.items():
+            found = [row for row in of_workload if row["engine"] == engine]
+            ratios = [row["ms"][way] / row["ms"]["one device"] for row in found]
+            axis.plot([row["N"] for row in found], ratios, "o-", color=color, label=label, linewidth=2)
+            ends[color] = ratios[-1]
+        axis.axhline(1, color=COLORS["one device"], linestyle="--", label="one device of the same engine")
+        axis.set_xscale("log", base=2)
+        axis.set(title=workload, xlabel="devices", ylim=(0, None))
+        counts = sorted({row["N"] for row in of_workload})
+        axis.set_xticks(counts, [str(count) for count in counts])
+        axis.margins(x=0.15)
+        heights = _apart(list(ends.values()), axis.get_ylim()[1] / 16)
+        for (color, value), height in zip(ends.items(), heights, strict=True):
+            axis.annotate(f"{value:.2f}", (counts[-1], height), (8, -4), textcoords="offset points", color=color)
+    axes[0][0].set_ylabel("CPU seconds per step ÷ one device")
+    axes[0][0].legend(frameon=False, loc="lower left")
+    return figure
+
+
 def _apart(values: list[float], distance: float) -> list[float]:
     """Heights of labels for these values, close to them and so far apart that they can be read."""
     heights: dict[int, float] = {}
@@ -122,6 +154,7 @@ def _bucket_name(row: dict) -> str:
 
 PLOTS: dict[str, Callable[[list[dict]], plt.Figure]] = {
     "step_time": step_time,
+    "engines": engines,
     "first_step": first_step,
     "transfers": buckets,
     "minigooglenet": minigooglenet,

@@ -36,7 +36,7 @@ BENCHMARKS = {  # folder and name → title, in the order of the page
     "speed/speedup": "Wall time on two cores",
     "speed/step_time": "CPU seconds per training step",
     "speed/pipeline": "Wall time on two cores of a model in two parts",
-    "speed/jax_data_parallel": "CPU seconds per training step on JAX, with Keras' own DataParallel",
+    "speed/engines": "CPU seconds per training step on both engines",
     "speed/overhead": "`fit` on 10 parameters",
     "speed/noise": "CPU ms of the noise of one device",
     "speed/embedding": "CPU ms per step with large embedding tables",
