@@ -65,7 +65,7 @@ def engines(rows: list[dict]) -> plt.Figure:
             found = [row for row in of_workload if row["engine"] == engine]
             ratios = [row["ms"][way] / row["ms"]["one device"] for row in found]
             axis.plot([row["N"] for row in found], ratios, "o-", color=color, label=label, linewidth=2)
-            ends[color] = ratios[-1]
+            ends.update({color: ratios[-1]} if ratios else {})  # the rows of this line may come later
         axis.axhline(1, color=COLORS["one device"], linestyle="--", label="one device of the same engine")
         axis.set_xscale("log", base=2)
         axis.set(title=workload, xlabel="devices", ylim=(0, None))

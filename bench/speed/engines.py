@@ -1,4 +1,4 @@
-"""CPU seconds per training step on both engines, beside one device and Keras' own DataParallel on JAX.
+"""CPU seconds per step of a `fit` on both engines, beside one device and Keras' own DataParallel on JAX.
 
 Each engine and number of devices has a process of its own, in which the ways take turns: TensorFlow in this
 environment, JAX in `.venv/jax`, which is made here with the same version of Keras. Run `python bench/speed/engines.py`.

@@ -334,7 +334,7 @@ def test_what_others_do_is_what_the_benchmarks_measured():
     (exactness,) = re.findall(r"^\|  \| multigpu \|(?:.*\n)+?\n", results, flags=re.MULTILINE)
     assert exactness in page
     of_step = re.findall(r"^\| (.+?) \| 8 \| \d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", results, flags=re.MULTILINE)
-    on_jax = dict(re.findall(r"^\| (.+?) \| 8 \| \d+ \| ([\d.]+) \|$", results, flags=re.MULTILINE))
+    on_jax = dict(re.findall(r"^\| (.+?) \| JAX \| 8 \| \d+ \| .+ \| ([\d.]+) \|$", results, flags=re.MULTILINE))
     lines = [f"| {' | '.join(figures)} | {on_jax[figures[0]]} |" for figures in of_step if figures[0] in on_jax]
     assert len(lines) == 2
     assert all(line in page for line in lines)
@@ -342,6 +342,20 @@ def test_what_others_do_is_what_the_benchmarks_measured():
         1
     ]
     assert f"is {float(memory):.2f} times that of MirroredStrategy" in page
+
+
+def test_the_table_of_engines_is_what_the_benchmark_measured():
+    results = (ROOT / "bench" / "results" / "RESULTS.md").read_text()
+    rows = re.findall(
+        r"^\| (.+?) \| (JAX|TensorFlow) \| (\d) \| \d+ \| (.+?) \| (.+?) \| (.+?) \|$", results, re.MULTILINE
+    )
+    shown = re.findall(r"^\| (.+?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", TEXTS["engines.md"], flags=re.MULTILINE)
+    measured = []
+    for workload in ("conv net", "MLP 4×1024"):
+        of = {(engine, n): figures for name, engine, n, *figures in rows if name == workload}
+        for engine, figure in (("TensorFlow", 0), ("JAX", 0), ("JAX", 1), ("JAX", 2)):
+            measured.append(tuple(of[engine, n][figure] for n in "248"))
+    assert [figures for _, *figures in shown] == [list(each) for each in measured]
 
 
 def test_times_of_several_workers_are_those_of_the_benchmark_and_its_formula():
