@@ -20,7 +20,7 @@ def lost(received: str, cluster: Cluster) -> WorkerLostError:
         f"all {cluster.size} workers to train together",
         received,
         "Restart all of them; with `keras.callbacks.BackupAndRestore` training continues where it stopped, also "
-        "on another number of workers. (This is {cluster.name(cluster.number)}.)",
+        f"on another number of workers. (This is {cluster.name(cluster.number)}.)",
         WorkerLostError,
     )
 
