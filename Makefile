@@ -191,7 +191,7 @@ $(HUB_READY): $(READY)
 	  $(VENV)/hub/bin/pip install --quiet --disable-pip-version-check keras-hub jax $$versions
 	touch $@
 
-# JAX from 0.7 on needs numpy 2, which the reticulate of Debian 12 does not take; the package is read from here
+# JAX from 0.7.2 on needs numpy 2, which the reticulate of Debian 12 does not take; the package is read from here
 $(JAX_READY): $(READY)
 	$(PYTHON) -m venv $(VENV)/jax
 	$(BIN)/uv pip install --quiet --python $(VENV)/jax/bin/python jax keras h5py scipy pytest hypothesis || \
