@@ -1,7 +1,7 @@
 # Check for data that Python would misinterpret, such as dates as numbers.
 check_data <- function(x, name = NULL) {
   if (!is_known_kind(x)) {
-    refuse("numbers, factors or texts", c(column_text(name), kind_of_object(x)), instead_of_kind(x))
+    refuse("numbers, factors or strings", c(column_text(name), kind_of_object(x)), instead_of_kind(x))
   }
   at <- first_missing(x)
   if (!is.null(at) && length(dim(x)) > 1) {

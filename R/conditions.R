@@ -165,7 +165,7 @@ r_words <- rbind(
     "right after the imports, in a fresh process \\(in a notebook: restart the kernel\\)",
     "right after `library(multigpu)`, in a new session of R"
   ),
-  r_word("Install `pip install 'multigpu\\[cuda\\]'`(?: on Linux)?", "Run `install_multigpu()` and restart R"),
+  r_word("`pip install 'tensorflow\\[and-cuda\\]'`", "`install_multigpu()` and restart R"),
   r_word("\\bdocs/([a-z-]+)\\.md", "https://github.com/OWNER/multigpu/blob/main/docs/\\1.md"),
   r_type("str", "character"), r_type("float", "numeric"), r_type("int", "integer"), r_type("bool", "logical"),
   r_type("(?:dict|list|tuple)", "list"), r_type("NoneType", "NULL"),

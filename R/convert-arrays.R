@@ -37,9 +37,9 @@ as_inputs <- function(x, object, convert = as_arrays) {
   }
   if (has_texts(x) && isFALSE(takes_texts(object))) {
     refuse(
-      "numbers, which are what the inputs of this model are", "texts",
+      "numbers, because the inputs of this model are numbers", "character data",
       c(
-        "Use `as.numeric(x)` if they are written numbers, a factor for classes, or a model that begins with ",
+        "Use `as.numeric(x)` if the strings are numbers, a factor for classes, or a model that begins with ",
         "`keras$Input(shape, dtype = \"string\")`."
       )
     )
@@ -50,7 +50,7 @@ as_inputs <- function(x, object, convert = as_arrays) {
 # Classes in words become a factor, whose levels are the numbers that a loss needs.
 as_targets <- function(y, convert = as_arrays) {
   if (has_texts(y)) {
-    refuse("`y` to be numbers or a factor", "texts", "Use `factor(y)`, whose levels count from 0.")
+    refuse("`y` to be numbers or a factor", "character data", "Use `factor(y)`, whose levels count from 0.")
   }
   convert(y)
 }
@@ -74,8 +74,8 @@ as_r_array <- function(x) {
 as_numbers <- function(x, name) {
   if (is.character(x)) {
     refuse(
-      "columns of numbers or factors", c("the column `", name, "`, of texts"),
-      "Make it a factor, whose levels become numbers from 0, or pass `list(numbers, texts)` to a model with two inputs."
+      "columns of numbers or factors", c("the character column `", name, "`"),
+      "Make it a factor, whose levels become numbers from 0, or pass `list(numbers, strings)` to a model with two inputs."
     )
   }
   check_data(x, paste0("`", name, "`"))

@@ -136,7 +136,7 @@ as_gpu <- function(entry, gpus) {
     return(entry)
   }
   if (entry != trunc(entry) || abs(entry) > .Machine$integer.max) {
-    refuse_gpus(gpus, "other numbers")
+    refuse_gpus(gpus, "numbers that are not integers")
   }
   as.integer(entry)
 }

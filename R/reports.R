@@ -123,7 +123,7 @@ report_of <- function(estimate) {
   report <- attr(estimate, "report")
   if (is.null(report) || !is_null_object(report) && length(report$columns$device) != nrow(estimate)) {
     refuse(
-      "`estimate` to be what `estimate()` returned, whole", class(estimate)[[1]], "Use `estimate(model, gpus = 2)`."
+      "`estimate` to be the unchanged result of `estimate()`", class(estimate)[[1]], "Use `estimate(model, gpus = 2)`."
     )
   }
   alive(report)

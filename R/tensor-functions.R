@@ -65,7 +65,7 @@ mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_
   refuse_na_rm("mean", na.rm)
   axes <- axes_in(...)
   if (length(axes) < ...length()) {
-    refuse_function("mean", "a tensor with more arguments than `axis` and `keepdims`", "these by their names")
+    refuse_function("mean", "a tensor with more arguments than `axis` and `keepdims`", "these two, by name")
   }
   do.call(keras$ops$mean, c(list(keras$ops$convert_to_tensor(x)), axes))
 }

@@ -52,7 +52,7 @@ refuse_recycling <- function(e1, e2) {
   refuse(
     "operands with the same number of dimensions, or a single number",
     c(ranks[[1]], " and ", ranks[[2]], " dimensions, which R and TensorFlow combine differently"),
-    "Use `matrix(values, 1)` for one value per column, and `x[, 1, drop = FALSE]` for a column that stays one."
+    "Use `matrix(values, 1)` for one value per column, and `x[, 1, drop = FALSE]` to keep a column as a matrix."
   )
 }
 

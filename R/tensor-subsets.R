@@ -25,7 +25,7 @@
     return(NextMethod()) # an attribute
   }
   if (...length() + 1 != length(extents_of(x)) || length(i) != 1 || any(lengths(list(...)) != 1)) {
-    refuse_index("`x[[i]]` of other than one element", "`x[i, j]`, with an index for each dimension")
+    refuse_index("`x[[i]]` for more or less than one element", "`x[i, j]`, with an index for each dimension")
   }
   x[i, ...]
 }

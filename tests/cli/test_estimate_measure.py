@@ -311,8 +311,8 @@ def test_it_is_measured_as_the_file_was_compiled_or_as_is_said(files, capsys, me
     assert second.plan.cpu_relocation
     assert (type(third.optimizer), third.template.loss) == (keras.optimizers.SGD, "poisson")
     assert refusal(capsys, "measure", files / "uncompiled.keras", "--gpus", 2, "--loss", "mse") == (
-        "Expected `--optimizer` and `--loss` for a model that was saved without. Received: --optimizer None, --loss "
-        "mse. For example, use `--optimizer adam --loss mse`."
+        "Expected `--optimizer` and `--loss` for a model that was saved without `compile()`. Received: "
+        "--optimizer None, --loss mse. For example, use `--optimizer adam --loss mse`."
     )
 
 

@@ -49,17 +49,17 @@ NO_TABLES = [
     ("worker", "which is not JSON"),
     ("[" * 100_000, "which is nested too deeply"),
     *[
-        ("[" * depth + "]" * depth, "which is (nested too deeply|.*, rather than a table)")
+        ("[" * depth + "]" * depth, "which is (nested too deeply|.*, rather than a JSON object)")
         for depth in range(700, 1001, 5)
     ],
     ("9" * 5_000, "which is not JSON"),
-    *[(text, "which is .*, rather than a table in braces") for text in ("[]", "3", "null", '"a:1"', "true", "NaN")],
-    ('{"cluster": ["a:1", "b:2"]}', r"whose `cluster` is \[.*\], rather than a table"),
-    ('{"cluster": null}', "whose `cluster` is null, rather than a table"),
-    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": 0}', "whose `task` is 0, rather than a table"),
+    *[(text, "which is .*, rather than a JSON object") for text in ("[]", "3", "null", '"a:1"', "true", "NaN")],
+    ('{"cluster": ["a:1", "b:2"]}', r"whose `cluster` is \[.*\], rather than a JSON object"),
+    ('{"cluster": null}', "whose `cluster` is null, rather than a JSON object"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": 0}', "whose `task` is 0, rather than a JSON object"),
     ('{"cluster": {"worker": ["a:1", "b:2"]}}', "where `index` of the task is missing"),
     ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker"}}', "where `index` of the task is missing"),
-    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 0}}', "where the task None 0 is none"),
+    ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 0}}', "where the task None 0 is not in the cluster"),
     ('{"task": {"type": "worker", "index": 0}}', "without workers in `cluster`"),
     ('{"clusters": {"worker": ["a:1", "b:2"]}}', "without workers in `cluster`"),
 ]
@@ -132,7 +132,7 @@ REFUSED = {
     "tasks": [
         (
             tf_config(kind=kind, index=index),
-            "where the task .* is none of the cluster's. Correct it, or unset TF_CONFIG",
+            "where the task .* is not in the cluster. Correct it, or unset TF_CONFIG",
         )
         for kind, index in NO_TASKS
     ],

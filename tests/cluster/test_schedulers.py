@@ -81,7 +81,7 @@ NOT_OF_THE_STEP += [("STEP_NUM_TASKS", "5"), ("STEP_NUM_TASKS", "x"), ("STEP_NOD
     [
         ("SLURMD_NODENAME", "n9", r"Expected .* Received: task 2 on n9 rather than on n10\. Use `srun --dist"),
         *[
-            (name, value, r"Expected variables of a SLURM step that agree\. Received: .*or set TF_CONFIG")
+            (name, value, r"Expected SLURM's variables to agree with each other\. Received: .*or set TF_CONFIG")
             for name, value in NOT_OF_THE_STEP
         ],
     ],
@@ -190,6 +190,6 @@ def test_who_joins_without_a_word_of_where_the_others_are_is_refused(monkeypatch
     environ, tasks, cure = TASKS[case]
     set_variables(monkeypatch, environ)
     cure = cure.replace("start", "Start")
-    message = rf"Expected variables with the .* Received: this is one of {re.escape(tasks)}, .* {cure}; or set"
+    message = rf"Expected environment variables with the .* Received: this is one of {re.escape(tasks)}, .* {cure}; or set"
     with pytest.raises(ValueError, match=message):
         multigpu.join_cluster()

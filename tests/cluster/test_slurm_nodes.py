@@ -32,7 +32,7 @@ def test_tasks(text):
 
 @pytest.mark.parametrize("text", ["", "n[9", "n9]", "n[x]", "n[1-2-3]", "n[]", ",n1", "n1,", "n 1", "n[1-9999999]"])
 def test_what_is_no_list_of_nodes_is_refused(text):
-    with pytest.raises(ValueError, match=r"no (list|range) of nodes"):
+    with pytest.raises(ValueError, match=r"is not a (list|range) of nodes"):
         nodes_of(text)
 
 

@@ -299,12 +299,12 @@ def test_nothing_is_left_of_the_keras_that_tensorflow_has_inside(answer):
 
 def test_names_without_a_successor_say_what_to_use_instead(answer):
     assert answer["gone"] == [
-        "Expected a name that Keras 3 has. Received: `keras.models.model_from_yaml`, which ended with Keras 2. "
+        "Expected a name of Keras 3. Received: `keras.models.model_from_yaml`, which Keras 3 does not have. "
         "Use `model.to_json()` and `keras.models.model_from_json()`.",
         "Expected code that runs eagerly. Received: `Session.run()`, which ran graphs of TensorFlow 1. Leave out "
         "initializers of variables, and call models, layers and functions with tensors instead.",
-        "Expected a name that Keras 3 has. Received: `keras.wrappers.scikit_learn.KerasClassifier`, which ended with "
-        "Keras 2. Use `keras.wrappers.SKLearnClassifier`.",
+        "Expected a name of Keras 3. Received: `keras.wrappers.scikit_learn.KerasClassifier`, which Keras 3 "
+        "does not have. Use `keras.wrappers.SKLearnClassifier`.",
     ]
     assert answer["ignored"] == ["`disable_eager_execution()` is ignored: Keras 3 has no graph mode of TensorFlow 1."]
 
@@ -356,15 +356,15 @@ def test_clones_of_compiled_models_are_compiled_as_before(answer):
 
 def test_a_format_that_ended_with_keras_2_is_refused(answer):
     assert answer["format"] == (
-        "Expected `save_format` to be 'h5'. Received: 'tf', which ended with Keras 2. Use `model.export(path)` for a "
-        "SavedModel."
+        "Expected `save_format` to be 'h5'. Received: 'tf', which Keras 3 does not have. Use `model.export(path)` for "
+        "a SavedModel."
     )
 
 
 def test_targets_that_are_tensors_are_refused_when_a_model_is_compiled(answer):
     assert answer["targets"] == (
-        "Expected the targets in `fit()`. Received: `target_tensors` of `compile()`, which ended with "
-        "Keras 2. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
+        "Expected the targets in `fit()`. Received: `target_tensors` of `compile()`, which Keras 3 "
+        "does not have. Use `model.fit(x, y)`, or a `tf.data.Dataset` of both."
     )
 
 

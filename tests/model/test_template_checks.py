@@ -17,7 +17,7 @@ NO_BATCH_AXIS = (
 
 LAYER_TO_NAME = (
     "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-    "Received: {layer}. Return one row per row there, or run the template on one device. It ended in: {error}"
+    "Received: {layer}. Return one row per row there, or run the template on one device. The error was: {error}"
 )
 
 
@@ -155,8 +155,8 @@ def test_a_fixed_batch_size_is_refused_naming_the_input(fixed):
     x, fine = keras.Input(name="fixed", **fixed), keras.Input((4,), name="fine")
     model = keras.Model([fine, x], layers.Dense(2)(x))
     assert refusal(model) == (
-        "Expected inputs with an open batch axis, so that a batch can be split. Received: input 'fixed' with the fixed "
-        "batch size 6. Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
+        "Expected inputs without a fixed batch size, so that a batch can be split. Received: input 'fixed' with the "
+        "fixed batch size 6. Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`."
     )
 
 
@@ -210,9 +210,9 @@ def test_a_sequential_whose_layers_know_the_rows_of_one_batch_is_refused():
     message = refusal(counting)
     assert message.startswith(
         "Expected a model that takes batches of any size, so that a batch can be split. "
-        "Received: 'own', which was built with 6 rows and fails where their number is open: "
+        "Received: 'own', which was built with 6 rows and fails for another number of rows: "
     )
-    assert message.endswith("Let its layers ask for it, as `keras.ops.shape(x)[0]`.")
+    assert message.endswith("In its layers, read the number from the batch, as `keras.ops.shape(x)[0]`.")
 
 
 def stateful(name):

@@ -66,7 +66,7 @@ def test_a_plan_with_groups_reads_as_one_line():
 
 def test_a_template_without_parts_is_refused():
     assert refusal([[0, 1], [2, 3]], ()) == (
-        "Expected a template whose parts are placed on devices, so that each group takes their places. Received: "
+        "Expected a template with parts on devices, because `gpus` lists groups of devices. Received: "
         "gpus=[[0, 1], [2, 3]], and a template without parts. Call its layers in a scope of "
         "`multigpu.on_device(device)`, or list single devices, as in `gpus=['GPU:0', 'GPU:1']`."
     )
@@ -75,7 +75,7 @@ def test_a_template_without_parts_is_refused():
 @pytest.mark.parametrize("gpus", [[[0, 1], 2], [[0, 1], "GPU:2"], [[0, 1], None]])
 def test_groups_beside_single_devices_are_refused(gpus):
     assert refusal(gpus) == (
-        "Expected each entry of `gpus` to be a group of devices, or none. "
+        "Expected `gpus` to list groups only, or single devices only. "
         f"Received: {gpus[1]!r} of type {type(gpus[1]).__name__} in gpus={gpus!r}. "
         "Use `gpus=[['GPU:0', 'GPU:1'], ['GPU:2', 'GPU:3']]`."
     )
@@ -87,8 +87,8 @@ def test_groups_of_another_length_than_the_template_has_devices_are_refused():
         "['GPU:2', 'GPU:3', 'GPU:1'] of gpus=[[0, 1], [2, 3, 1]]."
     )
     assert refusal([[0]], ("GPU:0", "CPU:0", "GPU:1")) == (
-        "Expected 3 devices in each group, since the template has parts on GPU:0, CPU:0, GPU:1, or one less, and what "
-        "is on the host stays there. Received: 1 in the group ['GPU:0'] of gpus=[[0]]."
+        "Expected 3 devices in each group, since the template has parts on GPU:0, CPU:0, GPU:1, or one less, "
+        "without the host. Received: 1 in the group ['GPU:0'] of gpus=[[0]]."
     )
     assert "Received: 0 in the group [] of" in refusal([[0, 1], []])
     assert "Received: 0 in the group [] of" in refusal([[]], ("CPU:0",))
@@ -118,4 +118,4 @@ def test_devices_that_are_not_there_are_refused():
 def test_too_many_groups_are_refused():
     refused = refusal([[0, 1]] * 1025)
     assert refused.startswith("Expected at most 1,024 groups in `gpus`. Received: gpus=[[0, 1], ")
-    assert refused.endswith("Name a group once for each slice that is to go through it, 4 to 8 times for two parts.")
+    assert refused.endswith("List a group once for each slice that it processes, 4 to 8 times for two parts.")

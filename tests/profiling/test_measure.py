@@ -99,8 +99,8 @@ GPUS = Plan(("GPU:0", "GPU:1"), "CPU:0")
         (
             GPUS,
             (1.0, 2.0, 0.5, 0.1),
-            "It does not pay: 75% of the time weights and gradients travel, which takes as long for 64 rows as for "
-            "more, so use a larger batch, or fewer GPUs than 2.",
+            "It does not pay: 75% of the time goes to sending weights and gradients, which takes as long for 64 rows "
+            "as for more, so use a larger batch, or fewer GPUs than 2.",
         ),
         (
             GPUS,
@@ -111,13 +111,13 @@ GPUS = Plan(("GPU:0", "GPU:1"), "CPU:0")
         (
             Plan(("CPU:0", "CPU:1"), "CPU:0"),
             (1.0, 1.25, 1.0, 0.1),
-            "It does not pay here: these devices are parts of one CPU, which one device uses whole. A larger batch "
-            "would make less of the 20% of the time in transfer, as on GPUs.",
+            "It does not pay here: these devices are parts of one CPU, and one device can use the whole CPU. "
+            "Transfer takes 20% of the time; a larger batch would reduce this share, also on GPUs.",
         ),
         (
             Plan(("CPU:0", "CPU:1"), "CPU:0"),
             (1.0, 1.25, 1.25, 0.1),
-            "It does not pay here: these devices are parts of one CPU, which one device uses whole.",
+            "It does not pay here: these devices are parts of one CPU, and one device can use the whole CPU.",
         ),
         (
             GPUS,

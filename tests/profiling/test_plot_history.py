@@ -81,7 +81,7 @@ def test_without_matplotlib_one_command_is_named(monkeypatch, tmp_path):
         plot_history({"loss": [1.0]}, tmp_path / "history.png")
     assert str(error.value) == (
         "Expected matplotlib, which draws the picture. Received: a Python without it. "
-        "Install it with `pip install 'multigpu[plots]'`."
+        "Install it with `pip install matplotlib`."
     )
 
 

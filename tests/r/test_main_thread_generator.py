@@ -141,13 +141,13 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
             Source(),
             {},
             "Expected `steps_per_epoch` to give the number of batches to take from a generator. Received: "
-            "steps_per_epoch=None. Divide the number of rows by those of a batch.",
+            "steps_per_epoch=None. Divide the number of rows by the batch size.",
         ),
         (
             lambda: None,
             {"steps_per_epoch": 2},
-            "Expected a generator of batches. Received: one that gave none. It must return a list of x and y for "
-            "each step of the training.",
+            "Expected a generator of batches. Received: one that returned no batch. It must return a list of x and y "
+            "for each step of the training.",
         ),
         (
             lambda: np.ones(3),

@@ -126,9 +126,9 @@ HOSTILE = {
     soft_link: "is a link (SoftLink) to another place or file",
     external_values: "are in another file: '/etc/passwd'",
     virtual: "is made of other datasets (a virtual dataset)",
-    shape_bomb: "it would unfold to 4,398,0",
-    compressed_bomb: "it would unfold to 268,",
-    chunk_bomb: "it would unfold to 1,073,741,824 bytes",
+    shape_bomb: "it would expand to 4,398,0",
+    compressed_bomb: "it would expand to 268,",
+    chunk_bomb: "it would expand to 1,073,741,824 bytes",
     objects: "is of type object, not an array of numbers",
     texts: "is of type object, not an array of numbers",
     references: "is of type object, not an array of numbers",
@@ -205,9 +205,7 @@ def test_a_file_that_needs_other_filters_is_refused(forked, tmp_path):
 
         swap(file, make)
 
-    with pytest.raises(
-        UntrustedFileError, match=r"needs the HDF5 filters \[32001\]\. Ask whoever made it for a plain file"
-    ):
+    with pytest.raises(UntrustedFileError, match=r"needs the HDF5 filters \[32001\]\. Ask its author for a plain file"):
         load_model_hdf5(spoiled(tmp_path / "m.h5", filtered))
 
 
@@ -216,7 +214,7 @@ def test_an_archive_that_unfolds_to_many_times_its_size_is_refused(tmp_path, mon
     model.save(tmp_path / "m.keras")
     monkeypatch.setattr(load_weights, "MAX_UNFOLDING", 0)
     monkeypatch.setattr(load_weights, "SPARE_BYTES", 0)
-    with pytest.raises(UntrustedFileError, match="a zip archive that unfolds to many times its size"):
+    with pytest.raises(UntrustedFileError, match="a zip archive that expands to many times its size"):
         load_model_weights_hdf5(model, tmp_path / "m.keras")
     monkeypatch.setattr(load_weights, "MAX_UNFOLDING", 1)  # which is what one unfolds to that is not compressed
     load_model_weights_hdf5(model, tmp_path / "m.keras")
@@ -308,7 +306,7 @@ def test_layers_that_would_run_code_or_read_other_files_are_not_built(forked, la
 def test_a_configuration_may_not_ask_for_more_weights_than_the_file_has(forked, units, tmp_path):
     path = with_config(tmp_path / "m.h5", lambda config: config["layers"][1]["config"].update(units=units))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ValueError, match=r"it wants more than the .* numbers that the file has as weights"):
+    with pytest.raises(ValueError, match=r"it needs more than the .* numbers that the file has as weights"):
         load_model_hdf5(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KB
 

@@ -54,7 +54,7 @@ test_that("texts for a model of numbers, and as targets, are errors of R", {
     writeLines(error_text(fit(parallel, texts, small_data()$y)))
     writeLines(error_text(fit(parallel, small_data()$x, rep("a", 50))))
   })
-  said <- "^Expected numbers, which are what the inputs of this model are"
+  said <- "^Expected numbers, because the inputs of this model are numbers"
   for (verb in list(predict, predict_on_batch, evaluate)) expect_match(error_text(verb(parallel, texts)), said)
   for (verb in list(train_on_batch, test_on_batch)) expect_match(error_text(verb(parallel, texts, 1)), said)
 })

@@ -24,8 +24,8 @@ Run a script as several workers that train one model together.
   under mpirun --hosts A,B    run this command once in each task
   --hosts A,B --rank R    run this command once on each host"""
 WARNING = (
-    "multigpu: each worker listens on all network interfaces, and asks nobody for a password: whoever reaches its port "
-    "may read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"
+    "multigpu: each worker listens on all network interfaces, without a password: anyone who can reach its port can "
+    "read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"
 )
 LEFT_SECONDS = 60.0  # time for the other workers to notice that one has failed, and to report it
 
@@ -75,7 +75,9 @@ def _interpreter(script: Path) -> str:
         return sys.executable
     found = shutil.which("Rscript")
     if found is None:
-        raise refuse("`Rscript` on the PATH for a script in R", f"{script}, and none", "Install R.")
+        raise refuse(
+            "`Rscript` on the PATH for a script in R", f"{script}, on a machine without `Rscript`", "Install R."
+        )
     return found
 
 

@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
             found = available_gpus()
         if not found:
             raise refuse(
-                "GPUs, or `--simulate 2` to try it without",
+                "GPUs, or `--simulate 2` to try the command without GPUs",
                 "a machine where Keras finds no GPU",
                 "`python -m multigpu devices` prints the reason.",
             )
@@ -84,7 +84,7 @@ def _compile(model: "keras.Model", optimizer: str | None, loss: str | None) -> N
     """Compile a model with the given arguments in place of its own."""
     if not model.compiled and None in (optimizer, loss):
         raise refuse(
-            "`--optimizer` and `--loss` for a model that was saved without",
+            "`--optimizer` and `--loss` for a model that was saved without `compile()`",
             f"--optimizer {optimizer}, --loss {loss}",
             "For example, use `--optimizer adam --loss mse`.",
         )

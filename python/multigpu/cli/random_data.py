@@ -54,7 +54,7 @@ def random_batch(model: keras.Model, rows: int, open_length: int, below: int | N
     if specs is None:
         raise refuse(
             "a model with known input shapes, so that random rows can be drawn",
-            f"{model.name!r}, which does not",
+            f"{model.name!r}, whose input shapes are unknown",
             IN_PYTHON,
         )
     for given in model.inputs:

@@ -111,7 +111,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
         raise refuse(
             f"{name} to be a number of seconds above 0, and {MOST_SECONDS:g} at most",
             f"{environ[name]!r}",
-            f"Leave it out for {default:g} seconds.",
+            f"Unset it to use the default, {default:g} seconds.",
         )
     return seconds
 

@@ -91,7 +91,7 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
     except ValueError as error:
         received = ", ".join(f"{name}={environ[name]}" for name in SLURM)
         raise refuse(
-            "variables of a SLURM step that agree",
+            "SLURM's variables to agree with each other",
             f"{received}: {error}",
             "Start the tasks with `srun`; or set TF_CONFIG='{}' to train alone.",
         ) from error
@@ -157,7 +157,7 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
     """
     if name := _counted_in(environ):
         raise refuse(
-            "variables with the addresses of the other tasks",
+            "environment variables with the addresses of the other tasks",
             f"this is one of {environ[name]} tasks ({name}), and no variable gives the addresses of all others",
             f"Start them with {SIZES[name]}; or set TF_CONFIG='{{}}' for each to train a model of its own.",
         )

@@ -17,7 +17,7 @@ def nodes_of(text: str) -> list[str]:
     """
     parts = NODES.findall(text)
     if not text or ",".join(parts) != text:
-        raise ValueError(f"{text!r} is no list of nodes")
+        raise ValueError(f"{text!r} is not a list of nodes")
     return [node for part in parts for node in _nodes(part)]
 
 
@@ -34,7 +34,7 @@ def _numbers(span: str) -> list[str]:
     """Return the numbers of a range: `"08-10"` gives 08, 09 and 10."""
     found = NUMBERS.fullmatch(span)
     if not found:
-        raise ValueError(f"{span!r} is no range of nodes")
+        raise ValueError(f"{span!r} is not a range of nodes")
     first, last = found[1], found[2] or found[1]
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 

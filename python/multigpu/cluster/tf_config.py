@@ -44,13 +44,13 @@ def _members(config: dict[str, Any]) -> tuple[list[tuple[str, int, str]], int | 
         return members, None
     this = task.get("type"), _index(task)
     if this not in [(job, number) for job, number, _ in members]:
-        raise ValueError(f"where the task {this[0]!r} {this[1]} is none of the cluster's")
+        raise ValueError(f"where the task {this[0]!r} {this[1]} is not in the cluster")
     return members, [(job, number) for job, number, _ in members].index(this)
 
 
 def _check_job(job: str, addresses: Any) -> None:
     if job == "ps":
-        raise ValueError("with parameter servers (`ps`)")
+        raise ValueError("with parameter servers (`ps`), which multigpu does not support")
     if job not in JOBS:
         raise ValueError(f"with {_shown(job)} in `cluster`, rather than chief, worker or evaluator")
     if not isinstance(addresses, list):
@@ -74,7 +74,7 @@ def _index(task: Mapping[str, Any]) -> int:
 
 def _table(value: Any, which: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{which} is {_shown(value)}, rather than a table in braces")
+        raise ValueError(f"{which} is {_shown(value)}, rather than a JSON object")
     return value
 
 

@@ -67,7 +67,7 @@ def _without(compile_model: Callable) -> Callable:
         if named.get("target_tensors") is not None:
             raise refuse(
                 "the targets in `fit()`",
-                "`target_tensors` of `compile()`, which ended with Keras 2",
+                "`target_tensors` of `compile()`, which Keras 3 does not have",
                 "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
                 error=NotImplementedError,
             )

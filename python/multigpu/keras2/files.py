@@ -33,7 +33,7 @@ def _saved_as_before(save: Callable) -> Callable:
         if save_format not in ("h5", None):
             raise refuse(
                 "`save_format` to be 'h5'",
-                f"{save_format!r}, which ended with Keras 2",
+                f"{save_format!r}, which Keras 3 does not have",
                 "Use `model.export(path)` for a SavedModel.",
             )
         if _is_named(filepath, ".keras") or kwargs.get("zipped") is not None:

@@ -34,8 +34,8 @@ class RemovedName:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error that names the replacement."""
         raise refuse(
-            "a name that Keras 3 has",
-            f"`{self._path}`, which ended with Keras 2",
+            "a name of Keras 3",
+            f"`{self._path}`, which Keras 3 does not have",
             f"Use {self._instead}.",
             error=NotImplementedError,
         )

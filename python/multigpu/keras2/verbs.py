@@ -1,4 +1,4 @@
-"""`fit_generator()` and related functions, and other methods of models that ended with Keras 2."""
+"""`fit_generator()` and related functions, and other methods that models had in Keras 2 only."""
 
 import functools
 import math

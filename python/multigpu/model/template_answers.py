@@ -79,7 +79,7 @@ class TemplateAnswers:
             raise refuse(
                 "a tensor",
                 "a parallel model",
-                "Add layers to its template, and call `multi_gpu_model()` with that anew.",
+                "Add layers to its template, and call `multi_gpu_model()` on the new model.",
             )
         raise AttributeError("__array__")
 

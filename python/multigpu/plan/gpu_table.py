@@ -52,4 +52,4 @@ class GpuTable(Table[GpuRow]):
 def seen_devices() -> str:
     """Return the value of CUDA_VISIBLE_DEVICES in words."""
     value = os.environ.get(SEEN)
-    return f"{SEEN} is not set: all GPUs are seen" if value is None else f"{SEEN}={value!r}"
+    return f"{SEEN} is not set: all GPUs are visible" if value is None else f"{SEEN}={value!r}"

@@ -36,7 +36,7 @@ def make_groups(gpus: object, parts: Sequence[str], named: Callable[[object], li
     _check_entries(entries, gpus)
     if not parts:
         raise refuse(
-            "a template whose parts are placed on devices, so that each group takes their places",
+            "a template with parts on devices, because `gpus` lists groups of devices",
             f"gpus={shown(gpus)}, and a template without parts",
             "Call its layers in a scope of `multigpu.on_device(device)`, or list single devices, as in "
             "`gpus=['GPU:0', 'GPU:1']`.",
@@ -57,12 +57,12 @@ def _check_entries(entries: Sequence[object], gpus: object) -> None:
         raise refuse(
             f"at most {MOST_GROUPS:,} groups in `gpus`",
             f"gpus={shown(gpus)}",
-            "Name a group once for each slice that is to go through it, 4 to 8 times for two parts.",
+            "List a group once for each slice that it processes, 4 to 8 times for two parts.",
         )
     for entry in entries:
         if not is_list(entry):
             raise refuse(
-                "each entry of `gpus` to be a group of devices, or none",
+                "`gpus` to list groups only, or single devices only",
                 f"{shown(entry)} of type {type(entry).__name__} in gpus={shown(gpus)}",
                 f"Use {EXAMPLE}.",
             )
@@ -74,7 +74,7 @@ def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) 
         if len(group) not in lengths or len(group) != len(groups[0]):
             raise refuse(
                 f"{len(parts)} devices in each group, since the template has parts on "
-                f"{_listed(parts)}{', or one less, and what is on the host stays there' if len(lengths) > 1 else ''}",
+                f"{_listed(parts)}{', or one less, without the host' if len(lengths) > 1 else ''}",
                 f"{len(group)} in the group {list(group)} of gpus={shown(gpus)}",
             )
 

@@ -89,9 +89,9 @@ def _verdict(plan: Plan, rows: int, speed_up: float, transfer: float, waiting: f
         one = f"{len(plan.parts)} alone" if plan.groups else "one"
         return f"It pays: {number} devices are {speed_up:.2f} times as fast as {one}."
     if any(device.startswith("CPU") for device in plan.devices):
-        on_gpus = f" A larger batch would make less of the {transfer:.0%} of the time in transfer, as on GPUs."
+        on_gpus = f" Transfer takes {transfer:.0%} of the time; a larger batch would reduce this share, also on GPUs."
         return (
-            "It does not pay here: these devices are parts of one CPU, which one device uses whole."
+            "It does not pay here: these devices are parts of one CPU, and one device can use the whole CPU."
             f"{on_gpus if transfer > NOTICED else ''}"
         )
     if transfer <= NOTICED:
@@ -100,6 +100,6 @@ def _verdict(plan: Plan, rows: int, speed_up: float, transfer: float, waiting: f
             f"batch, or fewer GPUs than {number}."
         )
     return (
-        f"It does not pay: {transfer:.0%} of the time weights and gradients travel, which takes as long for {rows} "
-        f"rows as for more, so use a larger batch, or fewer GPUs than {number}."
+        f"It does not pay: {transfer:.0%} of the time goes to sending weights and gradients, which takes as long for "
+        f"{rows} rows as for more, so use a larger batch, or fewer GPUs than {number}."
     )

@@ -12,7 +12,7 @@ from multigpu.base.refusal import refuse
 
 MISSING = (
     "Expected matplotlib, which draws the picture. Received: a Python without it. "
-    "Install it with `pip install 'multigpu[plots]'`."
+    "Install it with `pip install matplotlib`."
 )
 
 
@@ -29,7 +29,7 @@ def plot_history(history: Any, filepath: Any = None) -> Any:
 
     Raises:
         ValueError: the history has nothing to plot, or matplotlib does not write this format.
-        ImportError: matplotlib is not installed: `pip install 'multigpu[plots]'`.
+        ImportError: matplotlib is not installed: `pip install matplotlib`.
         OSError: the file cannot be written.
 
     Example:

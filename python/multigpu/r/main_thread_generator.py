@@ -65,7 +65,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
         if not given:
             raise refuse(
                 "a generator of batches",
-                "one that gave none",
+                "one that returned no batch",
                 "It must return a list of x and y for each step of the training.",
             )
         return keras.tree.map_structure(_spec, given[0], given[-1])
@@ -106,7 +106,7 @@ def _steps(arguments: dict[str, Any], name: str) -> int:
         raise refuse(
             f"`{name}` to give the number of batches to take from a generator",
             f"{name}={steps!r}",
-            "Divide the number of rows by those of a batch.",
+            "Divide the number of rows by the batch size.",
         )
     return steps
 

@@ -94,7 +94,7 @@ def _check_import(name: str, module: str | None) -> None:
     if module is None or module in sys.modules or not module.startswith("keras"):
         return
     if symbol(f"{module}.{name}") is None:
-        raise ValueError(f"{name!r} is of {module!r}, which is not imported.")
+        raise ValueError(f"{name!r} is in the module {module!r}, which is not imported.")
 
 
 def _is_the_callers(found: Any, custom_objects: Any) -> bool:

@@ -70,7 +70,7 @@ def check_overwrite(filepath: Any, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(filepath):
         raise FileExistsError(
             errno.EEXIST,
-            "Expected a path that does not exist, since `overwrite` is False. Received the path of one that is there. "
+            "Expected a path that does not exist, since `overwrite` is False. Received the path of an existing file. "
             "Pass `overwrite=True` to replace it",
             str(filepath),
         )

@@ -77,7 +77,7 @@ def safely(custom_objects: dict[str, Any] | None, safe_mode: bool, max_seconds: 
         if time.thread_time() > end:
             raise refuse(
                 f"a model that is built within {max_seconds:g} s",
-                "one that takes longer",
+                "a model that takes longer",
                 "Pass a larger `max_seconds`, or `safe_mode=False` if you trust the file.",
                 TooLong,
             )
@@ -99,7 +99,7 @@ def _explained(expected: str, remedy: str) -> Iterator[None]:
                 raise cause from None
             cause = cause.__cause__ or cause.__context__
         remedy = f"{remedy} `custom_objects={{name: object}}`."
-        raise refuse(f"a model {expected}", f"one that cannot: {error}".rstrip("."), remedy) from error
+        raise refuse(f"a model {expected}", f"this error: {error}".rstrip("."), remedy) from error
 
 
 def _json(file: h5py.File, name: str, filepath: Any) -> Any:
@@ -113,7 +113,7 @@ def _json(file: h5py.File, name: str, filepath: Any) -> Any:
     if not isinstance(config, dict):
         raise refused(filepath, f"whose {name!r} is not a configuration", "Use another copy of it.")
     if is_deeper_than(MAX_DEPTH, config):
-        raise refused(filepath, f"whose {name!r} is nested more than {MAX_DEPTH} deep", "Ask for a flatter model.")
+        raise refused(filepath, f"whose {name!r} is nested more than {MAX_DEPTH} deep", "Use another copy of it.")
     return config
 
 

@@ -50,6 +50,6 @@ def say_unwrapped(file: h5py.File, filepath: Any, name: str) -> None:
     what = "model" if "model_config" in file.attrs else "weights"
     warn(
         f"{str(filepath)!r} holds the {what} of a parallel model of the old `multi_gpu_model`. "
-        f"The template's part, {name!r}, was read out of it. "
+        f"Only the template, {name!r}, was read. "
         "`clean_parallel_hdf5()` makes a plain file of a whole model."
     )

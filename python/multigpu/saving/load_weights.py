@@ -68,7 +68,7 @@ def _load_unlisted(
     except (ValueError, KeyError) as error:
         raise refuse(
             "weights that fit the model",
-            f"{str(shown)!r}, with others",
+            f"{str(shown)!r}, whose weights do not fit",
             "Load it into a model of the same structure, or pass `skip_mismatch=True` to skip layers that do not fit. "
             f"Keras' error: {error}",
         ) from error
@@ -115,4 +115,4 @@ def _extracted(path: Path, folder: str) -> Path:
     except Exception as error:  # encrypted, truncated, or unknown compression: each raises a different error
         what = f"a damaged or encrypted `.keras` file ({type(error).__name__}: {error})"
         raise refused(path, what, "Use another copy of it.") from error
-    raise refused(path, "a zip archive that unfolds to many times its size", "Ask for a plain file.")
+    raise refused(path, "a zip archive that expands to many times its size", "Use a copy without compression.")

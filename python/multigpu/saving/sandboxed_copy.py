@@ -92,7 +92,7 @@ class Copy:
 
     def _afford(self, name: str, number: int) -> None:
         if number > self.budget:
-            raise Refused(f"with {name!r} it would unfold to {number:,} bytes, more than the {self.budget:,} allowed")
+            raise Refused(f"with {name!r} it would expand to {number:,} bytes, more than the {self.budget:,} allowed")
 
 
 def copy_file(source: str, target: str, budget: int) -> dict[str, Any]:

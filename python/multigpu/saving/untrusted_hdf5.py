@@ -108,7 +108,7 @@ def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
         raise _no_reader(done)
     if "damaged" in answers[0]:
         raise refused(source, f"which is damaged: {answers[0]['damaged']}", "Use another copy of it.")
-    raise refused(source, f"in which {answers[0]['refused']}", "Ask whoever made it for a plain file.")
+    raise refused(source, f"in which {answers[0]['refused']}", "Ask its author for a plain file.")
 
 
 def _answers(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:

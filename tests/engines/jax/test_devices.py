@@ -73,7 +73,7 @@ def test_a_distribution_of_keras_is_refused():
     keras.distribution.set_distribution(keras.distribution.DataParallel(devices=["cpu:0", "cpu:1"]))
     try:
         for used in (lambda: multigpu.multi_gpu_model(build(), 2), lambda: parallel.fit(keras.ops.ones((4, 5)))):
-            with pytest.raises(ValueError, match=r"no `keras.distribution` in force.*DataParallel.*Take it back"):
+            with pytest.raises(ValueError, match=r"no `keras.distribution` to be set.*DataParallel.*Unset it"):
                 used()
     finally:
         keras.distribution.set_distribution(None)

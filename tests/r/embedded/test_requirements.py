@@ -53,7 +53,7 @@ def test_no_rpy2(machine, monkeypatch, r, cure):
         run("1")
     assert str(refused.value) == (
         "Expected the package rpy2, which hosts R in Python. Received: none. "
-        f"Run `{sys.executable} -m pip install '{cure}'` and start Python anew."
+        f"Run `{sys.executable} -m pip install '{cure}'` and restart Python."
     )
 
 
@@ -68,7 +68,7 @@ def test_an_rpy2_that_does_not_fit_r(machine, monkeypatch):
         run("1")
     assert str(refused.value) == (
         "Expected an rpy2 that fits R 4.2.2. Received: rpy2 3.6.9, which does not load: libR.so: undefined symbol: "
-        f"R_ParentEnv. Run `{sys.executable} -m pip install 'rpy2>=3.5.17,<3.6'` and start Python anew."
+        f"R_ParentEnv. Run `{sys.executable} -m pip install 'rpy2>=3.5.17,<3.6'` and restart Python."
     )
 
 

@@ -19,7 +19,7 @@ def why_no_gpu() -> str:
     if os.environ.get(SEEN, "0").split(",")[0].strip() in ("", "-1"):
         return f"{SEEN}={os.environ[SEEN]!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
     return (
-        "JAX sees none. With an NVIDIA driver, install `pip install 'multigpu[jax-cuda]'`; to try a script without "
+        "JAX finds none. With an NVIDIA driver, run `pip install 'jax[cuda12]'`; to try a script without "
         "GPUs, call `multigpu.simulate_gpus(2)`."
     )
 

@@ -78,9 +78,10 @@ def estimate_devices(
     there = visible_devices()["others"]
     if not set(plan.devices) <= set(there):
         raise refuse(
-            "devices that are there, for which XLA compiles a step",
+            "devices that exist, because on JAX, XLA compiles a step for them",
             f"{', '.join(plan.devices)}, on a machine with {', '.join(there)}",
-            f"Call `multigpu.simulate_gpus({len(plan.devices)})` at the top of the script.",
+            "Set KERAS_BACKEND=tensorflow, which estimates for any devices; or, in Python, first call "
+            f"`multigpu.simulate_gpus({len(plan.devices)})`.",
         )
     layout, step = layout_of(plan), TrialStep(template, optimizer)
     sides = [_batch(template, side, batch_size, layout) for side in ("inputs", "outputs")]

@@ -65,14 +65,19 @@ class GlobalBatches(DataAdapter):
         counts, kinds = told[:, 0], told[:, 1]
         if rows != FAILED and (counts == FAILED).any():
             failed = name_of(counts.argmin(), self._plan)
-            raise refuse("data from all workers", f"an error on {failed}", "Correct it, and restart all.", RuntimeError)
+            raise refuse(
+                "data from all workers",
+                f"an error on {failed}",
+                "Correct that error, and restart all workers.",
+                RuntimeError,
+            )
         odd = np.flatnonzero((kinds != kinds[counts.argmax()]) | (0 if self._own else counts != counts[0]))
         if odd.size and rows != FAILED and counts.any():
             raise refuse(
-                f"arrays and rows of one kind on all workers{'' if self._own else ', and as many of them'}",
-                f"others on {name_of(odd[0], self._plan)} than on {name_of(counts.argmax(), self._plan)}",
-                "Give each at least one batch, with rows of one length; or set the auto-shard policy of a dataset to "
-                "OFF where workers have rows of their own.",
+                f"the same shapes and types of arrays{'' if self._own else ', and as many rows,'} on all workers",
+                f"different ones on {name_of(odd[0], self._plan)} and on {name_of(counts.argmax(), self._plan)}",
+                "Give each worker at least one batch, with rows of one length. If each worker has its own rows, set "
+                "the auto-shard policy of the dataset to OFF.",
             )
         return tuple(map(int, counts))
 

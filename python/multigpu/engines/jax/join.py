@@ -36,7 +36,7 @@ def join_cluster(resolver: Any = None) -> None:
     """
     if resolver is not None:
         raise refuse(
-            "`resolver` to be None on JAX, for TF_CONFIG, SLURM or MPI",
+            "`resolver` to be None on JAX, which reads TF_CONFIG or the variables of SLURM or MPI",
             f"resolver={shown(resolver)}",
             f"Leave it out, or {TENSORFLOW}.",
         )

@@ -25,7 +25,7 @@ def variables_of_at_most(num_elements: int) -> AbstractContextManager[None]:
         nonlocal left
         left -= math.prod(np.shape(initializer) if shape is None else shape)
         if left < 0:
-            raise ValueError(f"it wants more than the {num_elements:,} numbers that the file has as weights.")
+            raise ValueError(f"it needs more than the {num_elements:,} numbers that the file has as weights.")
         make(self, initializer, shape, *args, **kwargs)
 
     return replaced(keras.Variable, "__init__", checked)

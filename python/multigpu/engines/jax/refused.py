@@ -21,7 +21,7 @@ def check_rows(model: keras.Model, groups: bool = False) -> None:
         raise refuse(
             "a model with variables of Keras",
             "one in the NNX mode of Keras, whose variables are those of Flax",
-            "Leave out KERAS_NNX_ENABLED, and `keras.config.enable_nnx()`.",
+            "Unset KERAS_NNX_ENABLED, and remove the call of `keras.config.enable_nnx()`.",
         )
 
 
@@ -30,9 +30,9 @@ def check_no_distribution() -> None:
     distribution = keras.distribution.distribution()
     if distribution is not None:
         raise refuse(
-            "no `keras.distribution` in force: a parallel model divides weights and batches itself",
+            "no `keras.distribution` to be set, because a parallel model divides weights and batches itself",
             f"{type(distribution).__name__}",
-            "Take it back with `keras.distribution.set_distribution(None)`.",
+            "Unset it with `keras.distribution.set_distribution(None)`.",
         )
 
 

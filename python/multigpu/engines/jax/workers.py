@@ -35,7 +35,7 @@ def check_alike(told: list[Any], what: str, plan: Plan) -> None:
     for number in np.flatnonzero(sums != sums[0]):
         raise refuse(
             "the same program on all workers",
-            f"other {what} on {name_of(number, plan)} than on the chief",
+            f"{name_of(number, plan)} with another {what} than the chief",
             "On all workers, install the same versions, build the same model with the same number of devices, "
             "and make the same calls.",
         )

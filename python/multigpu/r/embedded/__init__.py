@@ -1,7 +1,7 @@
 """R inside this Python process: one live model, used from both languages.
 
 R is started once, with the R package multigpu attached. Its reticulate attaches to this Python process, so a Keras
-model is the same object on both sides. This needs Linux, R, the R package, and rpy2: `pip install 'multigpu[r]'`.
+model is the same object on both sides. This needs Linux, R, the R package, and rpy2: `pip install '.[r]'`.
 
 These values are converted, in both directions:
 

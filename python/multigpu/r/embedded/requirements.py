@@ -24,7 +24,7 @@ def check_r_and_rpy2() -> None:
             "Install R from https://cran.r-project.org, on Debian or Ubuntu with `apt-get install r-base-core`.",
             error=ImportError,
         )
-    cure = f"Run `{sys.executable} -m pip install '{rpy2_for(r_version)}'` and start Python anew."
+    cure = f"Run `{sys.executable} -m pip install '{rpy2_for(r_version)}'` and restart Python."
     try:
         rpy2_version = importlib.metadata.version("rpy2")
     except importlib.metadata.PackageNotFoundError:

@@ -46,7 +46,7 @@ def resolver(jobs=TWO_WORKERS, kind="worker", index=1):
         ),
         (
             resolver({**TWO_WORKERS, "ps": ["c:3"]}),
-            r"Expected the resolver to name .* Received: {.*}, with parameter servers \(`ps`\)\. Correct it\.$",
+            r"Expected the resolver to name .* Received: {.*}, with parameter servers \(`ps`\), .*\. Correct it\.$",
         ),
         (resolver({"worker": {0: "a:1", 2: "c:3"}}), r"with the address null, rather than host:port"),
         *[

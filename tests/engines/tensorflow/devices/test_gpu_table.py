@@ -33,7 +33,7 @@ def test_memory_is_told_where_tensorflow_tells_it(monkeypatch):
         ("-1", [], True, "CUDA_VISIBLE_DEVICES='-1' hides all GPUs."),
         ("", [], True, "CUDA_VISIBLE_DEVICES='' hides all GPUs."),
         (None, ["a GPU"], True, "`tf.config.set_visible_devices()` hides them from this process."),
-        (None, [], False, "this TensorFlow is built without CUDA. Install `pip install 'multigpu[cuda]'` on Linux."),
+        (None, [], False, "this TensorFlow is built without CUDA. On Linux, run `pip install 'tensorflow[and-cuda]'`."),
         ("0", [], True, "this machine has no NVIDIA driver, or no GPU."),
     ],
 )
@@ -56,4 +56,4 @@ def test_a_driver_without_libraries_is_told_apart(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
     assert why_no_gpu().startswith("there is an NVIDIA driver, but TensorFlow cannot use it")
-    assert seen_devices() == "CUDA_VISIBLE_DEVICES is not set: all GPUs are seen"
+    assert seen_devices() == "CUDA_VISIBLE_DEVICES is not set: all GPUs are visible"

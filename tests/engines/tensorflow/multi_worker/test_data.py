@@ -131,7 +131,7 @@ MESSAGES = {
     "version": r"Received: multigpu: 0.1 on worker 1 at 127.0.0.1:\d+, and 0.0 on worker 0 at .* Install the",
     "arrays": r"Expected the same arrays and the same `batch_size` on all .* Received: 2. rows in batches of 8 here, "
     r"and 2. in batches of 8 on worker \d at .* Pass all rows everywhere; or",
-    "nothing": r"Expected data on all workers. Received: not one batch on worker 1 at \S+\. Use fewer workers",
+    "nothing": r"Expected data on all workers. Received: no batch on worker 1 at \S+\. Use fewer workers",
     "length": r"Expected data of known length .* Received: steps_per_execution=2 and .* Pass `steps_per_epoch`, or",
 }
 

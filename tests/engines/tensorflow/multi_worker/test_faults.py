@@ -107,7 +107,7 @@ def test_a_worker_that_never_starts_is_named(missing):
     with Started("runs", "resumable", None, **SOON, MULTIGPU_ARRIVE_SECONDS="8") as started:
         started.kill(missing)
         assert started.exit_code(1 - missing, 200) == 1
-        assert f"Received: nobody listens as worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
+        assert f"Received: no process listens as worker {missing} at 127.0.0.1:" in started.printed(1 - missing)
 
 
 def assert_same_weights(weights, others):

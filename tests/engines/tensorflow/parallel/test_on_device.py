@@ -288,7 +288,7 @@ def test_adding_to_a_sequential_in_a_scope_is_refused():
     model = keras.Sequential([keras.Input((3,))], name="stack")
     expected = (
         "Expected layers and models to be called in `on_device()`. Received: `add()` of the Sequential 'stack', which "
-        "calls all of its layers anew each time. Call them as functions, `with on_device('CPU:1'): x = layer(x)`, and "
+        "calls all of its layers again. Call them as functions, `with on_device('CPU:1'): x = layer(x)`, and "
         "make a `keras.Model(inputs, outputs)` of it."
     )
     with multigpu.on_device("CPU:1"), pytest.raises(ValueError, match=exactly(expected)):

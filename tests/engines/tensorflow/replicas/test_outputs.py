@@ -149,7 +149,7 @@ WORDS = np.array([["a b"], ["c"], ["a b c d"], ["a"], ["b"], ["c a"], ["a"]])
 def test_outputs_as_long_as_the_longest_row_of_a_slice_are_refused_with_what_to_do(build, x, run_eagerly):
     parallel = multi_gpu_model(build(), gpus=3)
     parallel.compile(run_eagerly=run_eagerly)
-    with pytest.raises(ValueError, match="Expected outputs that have one shape in all slices") as refused:
+    with pytest.raises(ValueError, match="Expected outputs with the same shape in all slices") as refused:
         parallel(x)
     assert "Give all rows one length, as `x.to_tensor(shape=(None, 20))`" in str(refused.value)
 

@@ -84,7 +84,7 @@ def test_what_cannot_follow_fails_and_says_so(dtype):
     model = keras.Sequential([keras.Input((2,), dtype=dtype), Offset(dtype=dtype)])
     data = tf.data.Dataset.from_tensor_slices(np.ones((4, 2), dtype)).batch(4).map(lambda x: model.layers[0].add(x))
     next(iter(data))
-    with pytest.warns(UserWarning, match="Received: one that reads '.*offset:0'.*make it anew"):
+    with pytest.warns(UserWarning, match="Received: one that reads '.*offset:0'.*make it again now"):
         bring_home(model, "CPU:1")
     with pytest.raises(tf.errors.InvalidArgumentError):
         next(iter(data))

@@ -94,9 +94,9 @@ class SlicedIterator(tf.data.Iterator):
     def get_next_as_optional(self) -> tf.experimental.Optional:
         """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
         raise refuse(
-            "one step at a time",
-            "a function that checks whether there is another batch",
-            "Set `steps_per_execution` in `compile()`, or call `get_next()`.",
+            "a training function that calls `get_next()` for each step",
+            "one that calls `get_next_as_optional()`",
+            "Call `get_next()`, or set `steps_per_execution` in `compile()`.",
             error=NotImplementedError,
         )
 

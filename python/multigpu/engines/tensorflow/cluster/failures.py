@@ -30,7 +30,7 @@ def wait_for_all(cluster: Cluster) -> None:
     missing = cluster.others
     while missing := [number for number in missing if not listens(cluster.addresses[number], PATIENCE)]:
         if time.monotonic() > ends:
-            raise lost(f"nobody listens as {', '.join(map(cluster.name, missing))}", cluster)
+            raise lost(f"no process listens as {', '.join(map(cluster.name, missing))}", cluster)
         time.sleep(0.2)
 
 

@@ -36,14 +36,15 @@ def why_no_gpu() -> str:
     if tf.config.list_physical_devices("GPU"):
         return "`tf.config.set_visible_devices()` hides them from this process. Leave that call out."
     if not tf.test.is_built_with_cuda():
-        return "this TensorFlow is built without CUDA. Install `pip install 'multigpu[cuda]'` on Linux."
+        return "this TensorFlow is built without CUDA. On Linux, run `pip install 'tensorflow[and-cuda]'`."
     if not DRIVER.exists():
         return (
-            "this machine has no NVIDIA driver, or no GPU. To try a script without, call `multigpu.simulate_gpus(2)`."
+            "this machine has no NVIDIA driver, or no GPU. To try a script without GPUs, call "
+            "`multigpu.simulate_gpus(2)`."
         )
     return (
-        "there is an NVIDIA driver, but TensorFlow cannot use it, mostly for want of CUDA's libraries. "
-        "Install `pip install 'multigpu[cuda]'`, and see what TensorFlow prints when it starts."
+        "there is an NVIDIA driver, but TensorFlow cannot use it, often because CUDA's libraries are missing. "
+        "Run `pip install 'tensorflow[and-cuda]'`, and read what TensorFlow prints when it starts."
     )
 
 

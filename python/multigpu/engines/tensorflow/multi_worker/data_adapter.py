@@ -137,7 +137,7 @@ def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> Glob
     if not all(numbers):
         none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))
         raise refuse(
-            "data on all workers", f"not one batch on {none}", "Use fewer workers, or distribute the data more evenly."
+            "data on all workers", f"no batch on {none}", "Use fewer workers, or distribute the data more evenly."
         )
     if all(numbers == INFINITE) or (len(set(numbers)) == 1 and numbers[0] > 0):
         return GlobalBatches(parts, int(numbers[0]) if numbers[0] > 0 else None, given)

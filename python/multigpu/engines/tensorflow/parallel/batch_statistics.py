@@ -23,7 +23,7 @@ def warn_of_slices(layers: Collection[keras.Layer]) -> None:
     several = "s" * (len(layers) > 1)
     warn(
         "Expected statistics of the global batch, as on one device. "
-        f"Received: {len(layers)} BatchNormalization{several} "
-        f"with those of each slice, such as {next(iter(layers)).name!r}. Call `multigpu.synchronize_batch_norm(model)` "
-        "for the numbers of one device; without it, steps are faster."
+        f"Received: {len(layers)} BatchNormalization layer{several} "
+        f"with statistics of each slice, such as {next(iter(layers)).name!r}. Call "
+        "`multigpu.synchronize_batch_norm(model)` for the numbers of one device; without it, steps are faster."
     )

@@ -127,8 +127,8 @@ def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, 
     if overwritten:
         where = "several workers" if workers.several else f"the devices {devices}"
         raise refuse(
-            "one worker, and one slice for each device, for a template with variables that are overwritten with "
-            "their gradient, such as scales of float8: of these the largest of all slices is kept",
+            "one worker, and one slice for each device, because the template has variables that are overwritten with "
+            "their gradient (such as float8 scales), and multigpu keeps the largest value of all slices",
             f"{where} and the variable {overwritten[0]!r}",
             "List each device once in one process, or set the variable's `trainable=False`.",
         )

@@ -140,7 +140,7 @@ def _add(device: str, original: Callable, model: keras.Sequential, layer: keras.
     if rebuild:
         raise refuse(
             "layers and models to be called in `on_device()`",
-            f"`add()` of the Sequential {model.name!r}, which calls all of its layers anew each time",
+            f"`add()` of the Sequential {model.name!r}, which calls all of its layers again",
             f"Call them as functions, `with on_device({device!r}): x = layer(x)`, and make a `keras.Model(inputs, "
             "outputs)` of it.",
         )

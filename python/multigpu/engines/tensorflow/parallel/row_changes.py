@@ -31,7 +31,7 @@ def name_layer(
     if MERGED in str(error):
         shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
         raise refuse(
-            "outputs that have one shape in all slices but for their rows, so that they can be merged",
+            "outputs with the same shape in all slices, except for the number of rows, so that they can be merged",
             f"slices of shapes {' and '.join(shapes)}: each is as long as its own longest row",
             "Give all rows one length, as `x.to_tensor(shape=(None, 20))` and `output_sequence_length=20` do; or "
             "return ragged rows.",
@@ -42,7 +42,7 @@ def name_layer(
         raise refuse(
             "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
             change,
-            f"Return one row per row there, or run the template on one device. It ended in: {error}",
+            f"Return one row per row there, or run the template on one device. The error was: {error}",
             error=WholeBatchError,
         ) from error
 

@@ -49,7 +49,7 @@ def _check_inputs(model: keras.Model) -> None:
     for tensor in symbolic(model, "inputs"):
         if is_fixed(tensor):
             raise refuse(
-                "inputs with an open batch axis, so that a batch can be split",
+                "inputs without a fixed batch size, so that a batch can be split",
                 f"input {tensor.name!r} with the fixed batch size {tensor.shape[0]}",
                 "Declare it with `keras.Input(shape=...)` instead of `batch_shape` or `batch_size`.",
             )
@@ -143,8 +143,8 @@ def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
     except Exception as error:  # any error of a custom layer
         raise refuse(
             "a model that takes batches of any size, so that a batch can be split",
-            f"{model.name!r}, which was built with {rows} rows and fails where their number is open: {error} Let its "
-            "layers ask for it, as `keras.ops.shape(x)[0]`",
+            f"{model.name!r}, which was built with {rows} rows and fails for another number of rows: {error} In its "
+            "layers, read the number from the batch, as `keras.ops.shape(x)[0]`",
         ) from error
 
 

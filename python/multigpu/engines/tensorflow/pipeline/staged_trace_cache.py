@@ -50,9 +50,9 @@ class StagedTraceCache:
         written = [node.name for node in graph.node if "_gradient_op_type" in node.attr]
         if written:
             raise refuse(
-                "ops of TensorFlow with gradients of its own in a template with synchronized BatchNormalization of "
-                "which gradients of gradients are taken",
-                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as that of silu is",
-                "Use another one, or `synchronized=False`.",
+                "ops with TensorFlow's own gradients, because you take gradients of gradients, and the template has "
+                "synchronized BatchNormalization",
+                f"{written[0]!r}, whose gradient is a `tf.custom_gradient`, as in silu",
+                "Use another op, or `synchronized=False`.",
             )
         return of_forward

@@ -186,6 +186,6 @@ def other_calls(layer: keras.Layer) -> ValueError:
     return refuse(
         "a template that calls the same layers each time, so that a loss or a state can be computed once for the "
         "global batch",
-        f"{layer.name!r}, called otherwise the second time",
+        f"{layer.name!r}, which was called in another way the second time",
         "Let `call` depend on its arguments alone, or give the variable `aggregation='mean'` or `'sum'`.",
     )

@@ -141,10 +141,9 @@ def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
     name = ".".join(str(part) for part in path) or "0"
     if isinstance(output, CONSTANTS):
         raise refuse(
-            "outputs with rows, or None, of a model that runs op by op, where a number may be one of a slice",
+            "outputs with rows, or None, in eager mode, because a number may belong to one slice",
             f"output {name!r}, which is {shown(output)}",
-            "Compile without `run_eagerly`, which shows what is the same for all rows; or return it from another "
-            "method.",
+            "Compile without `run_eagerly`: a traced call may return numbers. Or return it from another method.",
         )
     raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))
 

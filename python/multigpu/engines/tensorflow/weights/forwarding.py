@@ -59,6 +59,6 @@ def _warn_of_pipelines(names: dict[int, str]) -> None:
     reading = {names[id(x)] for pipeline in pipelines for x in captured_by(pipeline) if id(x) in names}
     if reading:
         warn(
-            "Expected pipelines of tf.data that read no weight which moves to another device. Received: one that reads "
-            f"{min(reading)!r}. It ends in an error when it is used again: make it anew, now that the weight has moved."
+            "Expected `tf.data` pipelines that do not read weights, because weights move to other devices. Received: "
+            f"one that reads {min(reading)!r}. It will raise an error when you use it again: make it again now."
         )

@@ -27,7 +27,7 @@ def variables_of_at_most(num_elements: int) -> Any:
                 value = tf.convert_to_tensor(value())
         left -= math.prod(value.shape)
         if left < 0:
-            raise ValueError(f"it wants more than the {num_elements:,} numbers that the file has as weights.")
+            raise ValueError(f"it needs more than the {num_elements:,} numbers that the file has as weights.")
         return next_creator(**arguments)
 
     return tf.variable_creator_scope(make)

@@ -38,11 +38,11 @@ def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
         return _by_place(parts)
     if rows is Rows.UNCLEAR:
         raise refuse(
-            "rows of a weight to be looked up in one way: by ids of the batch's rows, by what `tf.unique` makes of "
-            "those, or by ids that depend on no row",
+            "rows of a weight to be looked up in one way: by ids from the batch, by the result of `tf.unique` on them, "
+            "or by ids that do not depend on the batch",
             f"a weight with rows of shape {tuple(parts[0].values.shape[1:])} that is looked up in several of these "
-            "ways, or by numbers that are computed from those of `tf.unique`",
-            "Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is not rows.",
+            "ways, or by ids that are computed from the result of `tf.unique`",
+            "Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is dense.",
         )
     values = tf.concat([part.values for part in parts], axis=0)
     ids = tf.concat([part.indices for part in parts], axis=0)
