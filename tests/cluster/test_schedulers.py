@@ -190,6 +190,6 @@ def test_who_joins_without_a_word_of_where_the_others_are_is_refused(monkeypatch
     environ, tasks, cure = TASKS[case]
     set_variables(monkeypatch, environ)
     cure = cure.replace("start", "Start")
-    message = rf"Expected environment variables with the .* Received: this is one of {re.escape(tasks)}, .* {cure}; or set"
+    message = rf"Expected environment variables .* Received: this is one of {re.escape(tasks)}, .* {cure}; or set"
     with pytest.raises(ValueError, match=message):
         multigpu.join_cluster()
