@@ -22,7 +22,8 @@ class Once(keras.layers.Layer):
     def call(self, ids):
         different, number = tf.unique(tf.reshape(ids, [-1]))
         rows = tf.reshape(tf.gather(tf.gather(self.table, different), number), [-1, 6, 4])
-        return rows + ops.take(self.places, tf.range(tf.shape(ids)[1]), axis=0)
+        of_places = ops.take(self.places, tf.range(tf.shape(ids)[1]), axis=0) + ops.take(self.places, ids % 6, axis=0)
+        return rows + of_places
 
 
 def places_and_different_ids() -> keras.Model:

@@ -35,17 +35,19 @@ class DataParallelCall:
     """Calls of a template, spread over the devices of a plan.
 
     Attributes:
-        types: the types in which weights are sent, by their ids, from the last sending.
+        types: the types of each copy in which weights are sent, by their ids, from the last sending.
         step: the step of Keras' loop in which the call is made, if any.
         slices: slices of inputs that were sent ahead, by the ids of the inputs.
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
-        self.types: Mapping[int, Types] = {}
+        self.types: Mapping[int, Sequence[Types]] = {}
         self.step: Step | None = None
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
-        self._ways: dict[tuple, dict[int, Rows]] = {}  # of looking rows up, in kinds of calls that were made op by op
+        self._ways: dict[
+            tuple, Mapping[int, Sequence[Rows]]
+        ] = {}  # of looking rows up, in kinds of calls that were made op by op
         self._draws: dict[tuple, Sequence[Draw]] = {}  # in such calls
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
@@ -94,9 +96,11 @@ class DataParallelCall:
         with self.layer_named():
             after = self._check(kind, template, batch, eager)
             ways, draws = self._ways.get(kind, {}), self._draws.get(kind, ())
+            copied = template.with_copies({number: len(of_copies) for number, of_copies in ways.items()})
             workers = self._workers(batch)
-            merged = data_parallel(template, batch, self._plan, eager, workers, self.slices, ways, draws, after)
-        self.types, self._draws[kind] = merged.traced.types, merged.traced.draws
+            merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, ways, draws, after)
+        self.types = merged.paths.template.by_weight(merged.traced.types)
+        self._draws[kind] = merged.traced.draws
         refuse_new_weights(self._template, known)
         if merged.traced.of_slices and not self._warned:
             self._warned = True  # once for each parallel model

@@ -84,7 +84,7 @@ def data_parallel(
     eager: bool,
     workers: Reduction,
     sent_ahead: Mapping[int, list[tf.Tensor]],
-    ways: Mapping[int, Rows],
+    ways: Mapping[int, Sequence[Rows]],
     draws: Sequence[Draw],
     after: Sequence[tf.Tensor] = (),
 ) -> Merged:
@@ -97,7 +97,7 @@ def data_parallel(
         eager: whether to run the template op by op instead of tracing it.
         workers: the workers that run their own batches at the same time.
         sent_ahead: slices of inputs that are already on the devices, by the ids of the inputs.
-        ways: how rows of weights are looked up, by ids, if no trace tells it.
+        ways: how rows of each copy of weights are looked up, by ids, if no trace tells it.
         draws: the known random draws of a call like this, if no trace tells them.
         after: tensors for which replicas wait.
     """
@@ -107,9 +107,11 @@ def data_parallel(
     alone = len(plan.replicas) == 1 and not together.several
     replica = Replica(template, batch, alone, together, plan, draws=draws, ways=ways)
     if (plan.groups or template.statistics.layers) and not eager:  # op by op, parts run on devices without a cut
-        results, traced = run_in_stages(replica, slices, workers, structure)
+        traces = StagedTraceCache(replica, bool(batch.training))
+        replica = traces.first.replica
+        results, traced = run_in_stages(traces, slices, workers, structure)
     else:
-        first = None if eager else trace(replica)
+        replica, first = (replica, None) if eager else trace(replica)
         results, traced = run_on_devices(replica, first, slices, workers, structure)
     return merge_results(replica, results, traced, slices, structure)
 
@@ -166,7 +168,7 @@ def run_on_devices(
     one_each = first is not None and len(devices) > 1 and share_a_tape(first)
     results: list[Result] = []
     for device, others in zip(devices, inputs, strict=True):
-        traced = trace(replica) if results and one_each else first
+        traced = trace(replica)[1] if results and one_each else first
         with tf.device(device):
             arrived = [arrive(buffer, bucket) for buffer, bucket in zip(sent[device], buckets, strict=True)]
         run = ReplicaRun(replica, traced, buckets, device, len(devices), structure, workers, packing)
@@ -189,12 +191,11 @@ def send_inputs(replica: Replica, slices: Slices, workers: Reduction, packing: P
 
 
 def run_in_stages(
-    replica: Replica, slices: Slices, workers: Reduction, structure: GradientStructure
+    traces: StagedTraceCache, slices: Slices, workers: Reduction, structure: GradientStructure
 ) -> tuple[list[Result], Traced]:
     """Run the replica on the devices of each group, part by part."""
+    replica, traced = traces.first.replica, traces.first.traced
     template, groups, packing = replica.template, replica.plan.replicas, Packing()
-    traces = StagedTraceCache(replica, bool(replica.batch.training))
-    traced = traces.first.traced
     if len(groups) > 1 and share_a_tape(traced):
         template.statistics.check_traced_once()
     sending = GroupSending(template.weights, template.state, replica.plan, traces.first.homes)

@@ -38,7 +38,7 @@ class FirstBatchCheck:
     """Compares a replica's results for some rows with its results for two slices of them.
 
     Attributes:
-        ways: how rows of weights and tables are looked up, by their ids.
+        ways: how rows of each copy of weights and tables are looked up, by their ids.
         is_done: whether the comparison was possible: it needs two rows that the template accepts.
         seen: the difference between slices and whole, if any.
     """

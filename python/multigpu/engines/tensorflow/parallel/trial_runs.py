@@ -52,7 +52,7 @@ class TrialRuns:
     BatchNormalization uses its moving statistics, because the statistics of slices are known to differ.
 
     Attributes:
-        ways: how rows of weights and tables are looked up, by their ids, as far as a trace shows it.
+        ways: how rows of each copy of weights and tables are looked up, by their ids, as far as a trace shows it.
     """
 
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
@@ -72,13 +72,14 @@ class TrialRuns:
         self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch
         self._traced: Traced | None = None
-        self.ways: dict[int, Rows] = {}
+        self.ways: dict[int, list[Rows]] = {}
         with self._apart():
             try:
-                traced = trace(self._replica, self._run_replica, [tf.TensorSpec((), x.dtype) for x in batch.scalars])
+                scalars = [tf.TensorSpec((), x.dtype) for x in batch.scalars]
+                self._replica, traced = trace(self._replica, self._run_replica, scalars)
                 self._traced = None if has_one_thread() else traced
-                of_weights = {weight: each.rows for weight, each in traced.types.items() if each.rows}
-                self.ways = {**of_weights, **traced.rows_of_tables}
+                self.ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
+                self.ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
             except WholeBatchError:
                 raise
             except Exception:  # any error of code that needs numbers

@@ -40,12 +40,14 @@ class StagedTrace:
     """A replica and its gradients, as stages that run on the devices of a group.
 
     Attributes:
+        replica: the replica that was traced.
         traced: what the trace shows that was cut.
         passes: its passes.
         stages: in an order in which they can run.
         homes: for each variable of the replica, the part that reads it first.
     """
 
+    replica: Replica
     traced: Traced
     passes: Passes
     stages: Sequence[Stage]
@@ -80,9 +82,9 @@ def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[
         made.append(_passes(inputs, results, [i for i in candidates if is_differentiable(results[i])], tables))
         return results, traced
 
-    traced = trace(replica, run)
+    replica, traced = trace(replica, run)
     if len(traced.tables) > len(tables):  # it reads variables of TensorFlow, as is known now: they have gradients, too
-        return staged_trace(replace(replica, carried=traced.carried), used, traced.tables)
+        return staged_trace(replica, used, traced.tables)
     function, passes = traced.function, made[-1]
     assert function is not None
     ops = function.graph.get_operations()
@@ -95,7 +97,7 @@ def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[
         passes.upstream,
         traced.parts.sums,
     )
-    return StagedTrace(traced, passes, stages, _homes(stages, function.inputs[: len(replica.variables)]))
+    return StagedTrace(replica, traced, passes, stages, _homes(stages, function.inputs[: len(replica.variables)]))
 
 
 def _passes(

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import tensorflow as tf
 
@@ -22,19 +21,18 @@ class StagedTraceCache:
     def __init__(self, replica: Replica, training: bool) -> None:
         """Trace the replica, with gradients if it is training."""
         self.first = staged_trace(replica, None if training else [], replica.template.tables.trained())
-        self._replica = replace(replica, carried=self.first.traced.carried)
         self._known = {tuple(self.first.passes.used): self.first}
 
     def using(self, used: Sequence[int]) -> StagedTrace:
         """Return the trace with the gradients of some results."""
         if tuple(used) not in self._known:
-            self._known[tuple(used)] = staged_trace(self._replica, used, self.first.traced.tables)
+            self._known[tuple(used)] = staged_trace(self.first.replica, used, self.first.traced.tables)
         return self._known[tuple(used)]
 
     @functools.cached_property
     def whole(self) -> Callable[..., list[tf.Tensor]]:
         """The replica as one function, with gradients of any order."""
-        function = trace(self._replica).function
+        function = trace(self.first.replica)[1].function
         assert function is not None
         return function
 

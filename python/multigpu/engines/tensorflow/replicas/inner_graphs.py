@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fresh, handled, is_compiled
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
 from multigpu.engines.tensorflow.replicas.tapes import floating
@@ -163,7 +163,7 @@ class _Recomputed:
             targets, of_targets = [again[i] for i in results], [upstream[i] for i in results]
             found = tape.gradient(targets, sources, of_targets, tf.UnconnectedGradients.ZERO)
             with tf.control_dependencies(found):  # the next part is computed again when this one is released
-                left = iter([tf.identity(x) if tf.is_tensor(x) else x for x in found])
+                left = iter([tf.identity(dense(x)) for x in found])  # one device has no rows here
             of_inputs = [next(left) if floating([x]) else None for x in inputs]
             return (of_inputs, list(left)) if variables else of_inputs
 

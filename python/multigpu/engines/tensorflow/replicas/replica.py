@@ -60,7 +60,7 @@ class Replica:
         plan: the plan of the replicas.
         carried: the variables that are carried into and out of branches and loops.
         draws: the known random draws, if it runs op by op.
-        ways: how rows of weights and tables are looked up, by their ids, if it runs op by op.
+        ways: how rows of each copy of weights and tables are looked up, by their ids, if it runs op by op.
         like: the calls of layers for another slice, if it runs op by op.
         on_tape: whether a tape follows sums over slices, from stage to stage.
     """
@@ -72,7 +72,7 @@ class Replica:
     plan: Plan
     carried: Sequence[keras.Variable] = ()
     draws: Sequence[Draw] = ()
-    ways: Mapping[int, Rows] = field(default_factory=dict)
+    ways: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
     like: LayerCalls | None = None
     on_tape: bool = False
 
@@ -96,10 +96,10 @@ class Replica:
         ]
 
     @property
-    def types_op_by_op(self) -> dict[int, Types]:
-        """The types in which weights are sent, by their ids, if those of gradients are known only with these."""
-        weights = self.template.weights
-        return {id(v): as_stored(v)._replace(rows=self.ways.get(id(v), Rows.APART)) for v in weights}
+    def types_op_by_op(self) -> list[Types]:
+        """The types in which weights are sent, if those of gradients are known only with these."""
+        ways = {number: iter(of_copies) for number, of_copies in self.ways.items()}
+        return [as_stored(v)._replace(rows=next(ways.get(id(v), iter([Rows.APART])))) for v in self.template.weights]
 
     def __call__(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
         """Run the template on a slice.
@@ -146,7 +146,7 @@ class Replica:
         if not (self.alone or tf.executing_eagerly()):
             components = flatten_composites(slices)
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self.batch.training)
-        sent = {id(weight): scope.types(weight) for weight in self.template.weights}
+        sent = [scope.types(weight) for weight in self.template.weights]
         traced = Traced(
             calls=calls,
             parts=parts,
@@ -154,11 +154,12 @@ class Replica:
             global_batch=global_batch,
             updates=Updates(assigned),
             types=self.types_op_by_op if tf.executing_eagerly() else sent,
+            reads=scope.num_reads(),
             carried=carried,
             draws=draws,
             of_slices=() if self.alone else normalized_by_slices(calls),
             tables=self.template.tables.trained(),
-            rows_of_tables=self.ways,
+            rows_of_tables={number: way for number, (way, *_) in self.ways.items()},
         )
         values = [scope.value_now(variable) for variable in assigned]
         return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values], traced

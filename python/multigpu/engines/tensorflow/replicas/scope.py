@@ -31,6 +31,8 @@ def inside_replica() -> contextlib.AbstractContextManager[None]:
 class ReplicaScope(keras.StatelessScope):
     """Maps variables to the values sent to a replica, and records what the template assigns.
 
+    If several copies of a variable were sent, each read gives the next one, until the variable is assigned.
+
     Attributes:
         updated: the variables that were assigned, in order.
         carried: the variables whose values enter and leave each branch and loop, because a branch or loop assigns them.
@@ -49,14 +51,19 @@ class ReplicaScope(keras.StatelessScope):
         self._graph = tf.compat.v1.get_default_graph()
         self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # the type, and whether in a loop
         self._before: dict[int, tf.Tensor] = {}
+        self._copies: dict[int, list[tf.Tensor]] = {}  # values of a variable, in the order of its reads
         for variable, value in zip(variables, values, strict=True):
-            self._begin_with(variable, value)
+            self._copies.setdefault(id(variable), []).append(value)
+        for variable in variables:
+            self._begin_with(variable, self._copies[id(variable)][0])
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Return the value in this replica, or None for a variable of another model: Keras reads the real one."""
         value = super().get_current_value(variable)
         if value is None and is_seed(variable):  # Keras' default seed generator belongs to no model
             value = self._begin(variable)
+        elif value is not None and value is self._before.get(id(variable)):
+            value = self._next_copy(id(variable))
         self._note_read(variable, tf.as_dtype(variable.dtype))  # under autocast, this is the type to read in
         return value
 
@@ -141,6 +148,11 @@ class ReplicaScope(keras.StatelessScope):
     def is_inner(self) -> bool:
         """Return whether code runs in a branch or loop of the replica."""
         return tf.compat.v1.get_default_graph() is not self._graph
+
+    def _next_copy(self, number: int) -> tf.Tensor:
+        """Return the copy that the next read of a variable gives, by the variable's id. The last one is left over."""
+        copies, num_reads = self._copies[number], len(self._reads.get(number, ()))
+        return copies[min(num_reads, len(copies) - 1)]
 
     def _note_read(self, variable: keras.Variable, dtype: tf.DType) -> None:
         self._reads.setdefault(id(variable), []).append((dtype, self.is_inner()))

@@ -1,7 +1,9 @@
 """Split the template for one call: variables to send, variables to keep, and layers that need all replicas."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import keras
 
@@ -11,6 +13,8 @@ from multigpu.engines.tensorflow.weights.embedding_tables import Tables
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class TemplateState:
@@ -19,7 +23,8 @@ class TemplateState:
     Attributes:
         model: the model itself.
         layers: all layers inside of it.
-        weights: the variables that are trained and sent. Gradients flow back to them.
+        weights: the variables that are trained and sent. Gradients flow back to them. A weight whose lookups one device
+            keeps apart is there several times, and each time that a layer reads it, it reads the next copy.
         state: the template's other variables.
         statistics: the layers that need statistics of the global batch.
         tables: the layers whose tables are not sent.
@@ -48,6 +53,25 @@ class TemplateState:
             tables=tables,
             jit_compile=not (statistics.layers or tables.layers or plan.groups) and wants_jit(template),
         )
+
+    def with_copies(self, numbers: Mapping[int, int]) -> "TemplateState":
+        """Return the state with so many copies of some weights, by their ids. Tables among them are sent as well."""
+        sent = {number for number, times in numbers.items() if times > 1}
+        tables = Tables(self.tables.layers, sent)
+        weights = [w for w in tables.without(self.model.trainable_variables) for _ in range(numbers.get(id(w), 1))]
+        return replace(self, weights=weights, tables=tables)
+
+    def by_weight(self, of_copies: Sequence[T]) -> dict[int, list[T]]:
+        """Return what belongs to the copies of each weight, by its id, given for all copies."""
+        found: dict[int, list[T]] = {}
+        for weight, value in zip(self.weights, of_copies, strict=True):
+            found.setdefault(id(weight), []).append(value)
+        return found
+
+    @property
+    def num_copies(self) -> Counter[int]:
+        """The number of copies of each weight that is sent, by its id."""
+        return Counter(map(id, self.weights))
 
 
 def refuse_new_weights(template: keras.Layer, known: Collection[int]) -> None:

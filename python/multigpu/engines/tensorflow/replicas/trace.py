@@ -1,6 +1,7 @@
 """Trace a replica: one function for all devices, and what the trace shows."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -9,14 +10,19 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
+from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Traced, value_apart
 from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
+from multigpu.engines.tensorflow.weights.rows import Rows
 
 Run: TypeAlias = Callable[..., tuple[list[tf.Tensor], Traced]]
 
 
-def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.TypeSpec] = ()) -> Traced:
-    """Return what a trace of a replica shows, whose branches and loops carry all assigned state.
+def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.TypeSpec] = ()) -> tuple[Replica, Traced]:
+    """Return the replica that was traced, and what its trace shows.
+
+    It is the given one, but its branches and loops carry all assigned state, and it reads copies of weights that are
+    looked up in several ways.
 
     Args:
         replica: the replica.
@@ -28,9 +34,14 @@ def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.Typ
         with tf.device(None):
             function = tf.function(tensors, autograph=False).get_concrete_function(*before, *replica.specs)
         traced = values[-1]
-        if len(traced.carried) == len(replica.carried):
-            return _with_reads(traced, function, replica, len(before))
-        replica = replace(replica, carried=traced.carried)  # this trace has found more of the state
+        if len(traced.carried) != len(replica.carried):  # this trace has found more of the state
+            replica = replace(replica, carried=traced.carried)
+            continue
+        shown = _with_reads(traced, function, replica, len(before))
+        copies = _copies(shown, replica.template)
+        if replica.alone or copies == replica.template.num_copies:
+            return replica, shown
+        replica = replace(replica, template=replica.template.with_copies(copies))
 
 
 def _with_reads(
@@ -44,18 +55,32 @@ def _with_reads(
     captured: Any = function.captured_inputs
     num_given = len(function.inputs) - len(captured)
     numbers = {id(handle): num_given + number for number, handle in enumerate(captured)}
-    of_weights = {num_before + number: id(weight) for number, weight in enumerate(template.weights)}
+    of_weights = {num_before + number: weight for number, weight in enumerate(template.weights)}
     of_tables = {numbers[id(table.handle)]: id(table) for table in tables if id(table.handle) in numbers}
     no_rows = {*range(num_before + len(replica.variables)), *range(num_given, len(function.inputs))}
     ways = ways_of_lookup(function, no_rows, [*of_weights, *of_tables])
-    rows = {(of_weights | of_tables)[number]: way for number, way in ways.items()}
+    times = template.num_copies  # a copy is sent alone, whether or not it is looked up
+    of_copies = [ways.get(n, Rows.APART if times[id(weight)] > 1 else None) for n, weight in of_weights.items()]
     return replace(
         traced,
         function=function,
         tables=tables,
-        types={weight: types._replace(rows=rows.get(weight)) for weight, types in traced.types.items()},
-        rows_of_tables={table: rows[table] for table in of_tables.values() if table in rows},
+        types=[types._replace(rows=rows) for types, rows in zip(traced.types, of_copies, strict=True)],
+        rows_of_tables={table: ways[number] for number, table in of_tables.items() if number in ways},
     )
+
+
+def _copies(traced: Traced, template: TemplateState) -> Counter[int]:
+    """Return how many copies of each weight to send, by its id.
+
+    It is one for each read, if the rows that one device gets from reads were mixed. A table of which they are is sent.
+    """
+    copies = template.num_copies
+    for weight, types in zip(template.weights, traced.types, strict=True):
+        if types.rows is Rows.UNCLEAR:
+            copies[id(weight)] = max(copies[id(weight)], traced.reads.get(id(weight), 0))
+    unclear = [table for table, rows in traced.rows_of_tables.items() if rows is Rows.UNCLEAR]
+    return copies + Counter({id(table): 2 for table in template.tables.with_variables(unclear)})
 
 
 def share_a_tape(traced: Traced) -> bool:

@@ -29,7 +29,8 @@ class Traced:
         layout: the layout of the results.
         global_batch: the calls to compute from the merged results.
         updates: the variables that the template assigns, and how they are sent.
-        types: the types in which each weight can be sent, by its id.
+        types: the types in which each weight can be sent.
+        reads: how often each variable was read, by its id.
         carried: the variables that a branch or loop assigns. Only a run that carries all of them is complete.
         draws: the random draws of a run op by op.
         of_slices: the layers that used the statistics of a slice.
@@ -43,7 +44,8 @@ class Traced:
     layout: OutputLayout
     global_batch: GlobalBatchCalls
     updates: Updates
-    types: Mapping[int, Types]
+    types: Sequence[Types]
+    reads: Mapping[int, int]
     carried: Sequence[keras.Variable]
     draws: Sequence[Draw]
     of_slices: Sequence[keras.Layer]

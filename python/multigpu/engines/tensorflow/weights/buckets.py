@@ -58,10 +58,10 @@ class Bucket(NamedTuple):
         return sum(map(math.prod, self.shapes)) * self.types.reduced.size
 
 
-def buckets_of(variables: Sequence[keras.Variable], types: Mapping[int, Types] | None = None) -> list[Bucket]:
-    """Return the buckets of variables, with the types given by id, or otherwise as they are stored."""
-    known = types or {}
-    travels = [known.get(id(v), as_stored(v))._replace(is_new_value=is_overwritten(v)) for v in variables]
+def buckets_of(variables: Sequence[keras.Variable], types: Sequence[Types] | None = None) -> list[Bucket]:
+    """Return the buckets of variables, which are sent in these types, or otherwise as they are stored."""
+    known = types or [as_stored(v) for v in variables]
+    travels = [how._replace(is_new_value=is_overwritten(v)) for v, how in zip(variables, known, strict=True)]
     return make_buckets([(locate(v), how, tuple(v.shape)) for v, how in zip(variables, travels, strict=True)])
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import keras
 import tensorflow as tf
@@ -23,10 +23,15 @@ class Tables:
         layers: these layers.
     """
 
-    def __init__(self, layers: Sequence[keras.Layer]) -> None:
-        self.layers = [
-            layer for layer in layers if _is_plain_embedding(layer) and num_bytes(_table(layer)) > BUCKET_BYTES
-        ]
+    def __init__(self, layers: Sequence[keras.Layer], sent: Collection[int] = ()) -> None:
+        """Find the layers.
+
+        Args:
+            layers: all layers of a template.
+            sent: the ids of tables that are sent all the same.
+        """
+        plain = [layer for layer in layers if _is_plain_embedding(layer) and id(_table(layer)) not in sent]
+        self.layers = [layer for layer in plain if num_bytes(_table(layer)) > BUCKET_BYTES]
         self._ids = {id(_table(layer)) for layer in self.layers}
 
     def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
@@ -37,6 +42,10 @@ class Tables:
         """Return the tables to which gradients flow."""
         tables = {id(_table(layer)): _table(layer) for layer in self.layers}
         return [backing_variable(table) for table in tables.values() if table.trainable]
+
+    def with_variables(self, variables: Collection[int]) -> list[keras.Variable]:
+        """Return the tables that TensorFlow has as these variables, given by their ids."""
+        return [table for table in map(_table, self.layers) if id(backing_variable(table)) in variables]
 
     def looked_up_by_layers(self) -> contextlib.AbstractContextManager[None]:
         """Make layers look rows up on the owner's device while a replica is traced, in a `with` block."""

@@ -1,6 +1,6 @@
 """Send weights and state to groups: those of a part to the devices on which it runs, once to each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import keras
@@ -44,19 +44,20 @@ class GroupSending:
         self._homes = homes
 
     def weights(
-        self, types: Mapping[int, Types], structure: GradientStructure, workers: Reduction
+        self, types: Sequence[Types], structure: GradientStructure, workers: Reduction
     ) -> tuple[list[Copy], list[tf.Tensor]]:
         """Return buckets on devices, with their buffers. Differentiating these reduces the gradients.
 
         Args:
-            types: the types in which weights are sent, by their ids.
+            types: the types in which weights are sent.
             structure: as in `send`.
             workers: the workers over which gradients are reduced.
         """
         copies: list[Copy] = []
         buffers: list[tf.Tensor] = []
         for part, numbers, devices in self._parts(self._homes[: len(self._weights)]):
-            buckets = _numbered(buckets_of([self._weights[number] for number in numbers], types), numbers)
+            of_part = [self._weights[number] for number in numbers], [types[number] for number in numbers]
+            buckets = _numbered(buckets_of(*of_part), numbers)
             sent = send(self._weights, buckets, devices, structure, workers, label=f"part {part}, ")
             for device, of_device in zip(devices, sent, strict=True):
                 with tf.device(device):

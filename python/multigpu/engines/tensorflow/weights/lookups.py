@@ -1,5 +1,8 @@
 """Find the weights from which a trace takes rows, and the ids of these, from its ops, before there is a gradient."""
 
+import functools
+import operator
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +31,7 @@ def ways_of_lookup(function: ConcreteFunction, known: Collection[int], weights: 
     num_inputs = len(function.function_def.signature.input_arg)
     ids = [None if number in known else Rows.APART for number in range(num_inputs)]
     body = _Body(function.function_def, ids, library)
-    ways = {number: set(body.lookups(body.inputs[number])) for number in weights}
+    ways = {number: body.lookups(body.inputs[number]) for number in weights}
     return {number: one_way(found) for number, found in ways.items() if found}
 
 
@@ -47,17 +50,19 @@ class _Body:
             for position, source in enumerate(node.input):
                 self._readers.setdefault(source.partition(":")[0], []).append((node, position))
 
-    def lookups(self, name: str) -> Iterator[Rows]:
-        """Return how rows are taken from a tensor, from its copies, and from it as an argument of functions."""
+    def lookups(self, name: str) -> Counter[Rows]:
+        """Return how often rows are taken from a tensor, its copies, and from it as an argument of functions."""
+        found = Counter[Rows]()
         for node, position in self._readers.get(name, []):
             if position == 0 and _takes_rows(node):
-                yield Rows.BY_ID if _sums_rows(node) else self._ids_of(node.input[1]) or Rows.BY_PLACE
+                found[Rows.BY_ID if _sums_rows(node) else self._ids_of(node.input[1]) or Rows.BY_PLACE] += 1
             elif node.op.startswith(PASSED_ON):
-                yield from self.lookups(node.name)
-            for inner in self._functions_of(node):
-                place = position - (node.op in BRANCHES)
-                if 0 <= place < len(inner.inputs):
-                    yield from inner.lookups(inner.inputs[place])
+                found += self.lookups(node.name)
+            branches = node.op in BRANCHES  # of which one runs
+            places = [(inner, position - branches) for inner in self._functions_of(node)]
+            inside = [each.lookups(each.inputs[n]) for each, n in places if 0 <= n < len(each.inputs)]
+            found += functools.reduce(operator.or_ if branches else operator.add, inside, Counter[Rows]())
+        return found
 
     def output(self, number: int) -> _Ids:
         """Return how an output depends on rows."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import keras
 
-from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, buckets_of
+from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, as_stored, buckets_of
 from multigpu.engines.tensorflow.weights.chunked_broadcast import transfers_of
 from multigpu.engines.tensorflow.weights.embedding_tables import Tables
 from multigpu.engines.tensorflow.weights.home_parts import home_parts
@@ -32,7 +32,7 @@ class Route(NamedTuple):
 
 
 def overview(
-    template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Types] | None = None
+    template: keras.Model, plan: Plan, batch_size: int | None, types: Mapping[int, Sequence[Types]]
 ) -> Overview:
     """Return the table for a template under a plan. It leaves out rows of large embedding tables.
 
@@ -40,10 +40,15 @@ def overview(
         template: the template.
         plan: the plan.
         batch_size: rows of a batch.
-        types: the types in which weights are sent, by their ids. Unknown ones are sent as they are stored.
+        types: the types of each copy in which weights are sent, by their ids. Others are sent once, as they are stored.
     """
     owners = [*plan.devices, *sorted({locate(variable) for variable in template.variables} - set(plan.devices))]
-    routes = routes_of(template, plan, lambda weights: buckets_of(weights, types))
+
+    def pack(weights: Sequence[keras.Variable]) -> list[Bucket]:
+        sent = [(weight, how) for weight in weights for how in types.get(id(weight), [as_stored(weight)])]
+        return buckets_of([weight for weight, _ in sent], [how for _, how in sent])
+
+    routes = routes_of(template, plan, pack)
     return Overview(_row(device, template, plan, batch_size, routes) for device in owners)
 
 

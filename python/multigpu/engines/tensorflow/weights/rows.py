@@ -5,7 +5,8 @@ by the ids of the batch. With `tf.unique` of these ids, or with ids that depend 
 """
 
 import enum
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -18,12 +19,13 @@ class Rows(enum.Enum):
     APART = "ids of the batch's rows"  # one after the other: all rows stay apart
     BY_ID = "ids that `tf.unique` gives"  # rows of one id are summed
     BY_PLACE = "ids that depend on no row"  # the same in all slices: the first rows are summed, the second ones, ...
-    UNCLEAR = "what is computed from ids that `tf.unique` gives"
+    UNCLEAR = "what is computed from ids that `tf.unique` gives, or several of these one after the other"
 
 
-def one_way(ways: Collection[Rows]) -> Rows:
-    """Return the single way to add gradients for a weight that is looked up in several ways."""
-    return next(iter(ways)) if len(ways) == 1 else Rows.UNCLEAR
+def one_way(lookups: Counter[Rows]) -> Rows:
+    """Return the single way to add the gradients of all lookups of a weight, given how many there are of each way."""
+    way, *others = lookups
+    return Rows.UNCLEAR if others or (way is Rows.BY_ID and lookups[way] > 1) else way
 
 
 def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
@@ -38,11 +40,12 @@ def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
         return _by_place(parts)
     if rows is Rows.UNCLEAR:
         raise refuse(
-            "rows of a weight to be looked up in one way: by ids from the batch, by the result of `tf.unique` on them, "
-            "or by ids that do not depend on the batch",
-            f"a weight with rows of shape {tuple(parts[0].values.shape[1:])} that is looked up in several of these "
-            "ways, or by ids that are computed from the result of `tf.unique`",
-            "Look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is dense.",
+            "rows of a weight to be looked up in one way each time that a layer reads it: by ids from the batch, by the "
+            "result of `tf.unique` on them, or by ids that do not depend on the batch",
+            f"a weight with rows of shape {tuple(parts[0].values.shape[1:])} that is read once and looked up in "
+            "several of these ways, or by ids that are computed from the result of `tf.unique`",
+            "Read it for each lookup; or look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is "
+            "dense.",
         )
     values = tf.concat([part.values for part in parts], axis=0)
     ids = tf.concat([part.indices for part in parts], axis=0)
