@@ -53,9 +53,7 @@ class ReplicaScope(keras.StatelessScope):
         self._before: dict[int, tf.Tensor] = {}
         self._copies: dict[int, list[tf.Tensor]] = {}  # values of a variable, in the order of its reads
         for variable, value in zip(variables, values, strict=True):
-            self._copies.setdefault(id(variable), []).append(value)
-        for variable in variables:
-            self._begin_with(variable, self._copies[id(variable)][0])
+            self._begin_with(variable, value)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Return the value in this replica, or None for a variable of another model: Keras reads the real one."""
@@ -163,7 +161,8 @@ class ReplicaScope(keras.StatelessScope):
             return self._begin_with(variable, read(variable))
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
-        """Set the value with which the template starts."""
+        """Set the value with which the template starts, or one more copy of it."""
+        self._copies.setdefault(id(variable), []).append(value)
         self._before[id(variable)] = value
         self.state_mapping[id(variable)] = value
         return value
