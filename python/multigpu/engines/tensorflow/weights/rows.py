@@ -40,12 +40,11 @@ def together(parts: Sequence[tf.IndexedSlices], rows: Rows) -> tf.IndexedSlices:
         return _by_place(parts)
     if rows is Rows.UNCLEAR:
         raise refuse(
-            "rows of a weight to be looked up in one way each time that a layer reads it: by ids from the batch, by the "
-            "result of `tf.unique` on them, or by ids that do not depend on the batch",
+            "rows of a weight to be looked up in one way each time that a layer reads it: by ids from the batch, by "
+            "the result of `tf.unique` on them, or by ids that do not depend on the batch",
             f"a weight with rows of shape {tuple(parts[0].values.shape[1:])} that is read once and looked up in "
             "several of these ways, or by ids that are computed from the result of `tf.unique`",
-            "Read it for each lookup; or look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is "
-            "dense.",
+            "Read it for each lookup; or look it up as `ops.take(1.0 * weight, ids, axis=0)`, whose gradient is dense.",
         )
     values = tf.concat([part.values for part in parts], axis=0)
     ids = tf.concat([part.indices for part in parts], axis=0)
