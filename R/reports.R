@@ -54,7 +54,8 @@ check_parallel <- function(object) {
 #' `measure()` restores the weights, the optimizer, the metrics and the random states.
 #'
 #' @param model A template, or a parallel model, whose template is used.
-#' @param gpus As in [multi_gpu_model()], but a number may be 1 or more. They need not be on this machine.
+#' @param gpus As in [multi_gpu_model()], but a number may be 1 or more. On
+#'   TensorFlow they need not be on this machine; on JAX they must exist, or be simulated.
 #' @param batch_size Rows of a global batch, for all GPUs together.
 #' @param optimizer An optimizer or its name. `NULL` is the optimizer of the model or, if it is not compiled, Keras'
 #'   default, `"rmsprop"`.

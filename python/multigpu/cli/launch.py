@@ -19,10 +19,10 @@ from multigpu.cluster.schedulers import config_of
 HELP = """\
 Run a script as several workers that train one model together.
 
-  --processes N           starts N workers on this machine
-  under srun              run this command once in each task
-  under mpirun --hosts A,B    run this command once in each task
-  --hosts A,B --rank R    run this command once on each host"""
+  --processes N               start N workers on this machine
+  under srun                  run this command once in each task
+  under mpirun, --hosts A,B   run this command once in each task
+  --hosts A,B --rank R        run this command once on each host"""
 WARNING = (
     "multigpu: each worker listens on all network interfaces, without a password: anyone who can reach its port can "
     "read and write files as you. Keep it behind a firewall, see docs/multi-worker.md.\n"

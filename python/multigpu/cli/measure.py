@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", metavar="NAME", help="a loss of Keras, instead of the one in the file")
     parser.add_argument("--steps", type=whole_number(1, 1000), default=5, metavar="N", help="steps to time; default: 5")
     parser.add_argument(
-        "--length", type=number, default=128, metavar="N", help="of axes of unknown length; default: 128"
+        "--length",
+        type=number,
+        default=128,
+        metavar="N",
+        help="length of input axes whose length is unknown; default: 128",
     )
     parser.add_argument(
         "--below",

@@ -29,7 +29,7 @@ def known_here(environ: Mapping[str, str]) -> tuple[str, Cluster | None]:
     """Return the source and the cluster: TF_CONFIG, which has priority even if it is `{}`, or a scheduler's tasks.
 
     Raises:
-        ValueError: a scheduler has started several tasks, but its variables do not tell where the others are.
+        ValueError: a scheduler has started several tasks, but its variables do not contain the addresses of the others.
     """
     if "TF_CONFIG" in environ:
         return "TF_CONFIG describes", described(environ)

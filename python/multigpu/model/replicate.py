@@ -19,8 +19,9 @@ def multi_gpu_model(
     Every batch is split into one slice per GPU. The sizes of slices differ by at most one row. Each GPU runs the
     template on its slice, forward and backward. The outputs are merged into one batch, on which loss and metrics are
     computed once. So losses, metrics, gradients, updated weights and predictions equal those of one device with the
-    same batch, for batches of any size, to float tolerance. Dropout and noise are identical. One layer is an exception:
-    BatchNormalization uses the statistics of each slice unless you call `synchronize_batch_norm()`.
+    same batch, for batches of any size, to float tolerance. Dropout and noise are identical. One layer is an
+    exception: on TensorFlow, BatchNormalization uses the statistics of each slice unless you call
+    `synchronize_batch_norm()`.
 
     The template owns the weights before, during and after training. You do not copy anything back: save, inspect or
     train the template at any time. `compile()` on the parallel model compiles the template too, with the same optimizer
@@ -28,7 +29,7 @@ def multi_gpu_model(
 
     Args:
         model: the template: a built Keras 3 model on TensorFlow or JAX (Sequential, functional, subclassed or nested),
-            compiled or not. Its inputs have shape `(batch, ...)` with an open batch axis, and so do its outputs.
+            compiled or not. Its inputs and outputs have shape `(batch, ...)`, for any number of rows.
         gpus: the GPUs to use. A whole number of 2 or more takes the first ones. A list of 2 or more takes these, given
             as ids that count from 0 or as device names (`[0, 2]`, `["GPU:0", "GPU:1"]`, `["CPU:0", "CPU:1"]`); None
             takes all that exist. 0 and an empty list raise an error. If `on_device()` places parts of the template,
@@ -46,9 +47,9 @@ def multi_gpu_model(
         TooFewGPUsError: `gpus` means fewer than two devices, or more than exist. It is a ValueError. A script that also
             runs with one GPU can catch it: `try: ... except multigpu.TooFewGPUsError: parallel = model`.
         ValueError: devices are named twice or not understood; groups do not match the template's parts; the call is in
-            the scope of a `tf.distribute` strategy; the model cannot be split, because it is not of Keras 3, unbuilt,
-            parallel already, stateful, or without an open batch axis; TF_CONFIG is not understood, or is read too late;
-            or workers differ. The message gives what was expected, what was received, and what to do.
+            the scope of a `tf.distribute` strategy; the model is not of Keras 3, not built, or parallel already; on
+            TensorFlow, the model is stateful or has a fixed batch size; TF_CONFIG is not understood, or is read too
+            late; or workers differ. The message gives what was expected, what was received, and what to do.
 
     Example:
         >>> import keras, multigpu, numpy

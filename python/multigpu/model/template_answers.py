@@ -84,7 +84,7 @@ class TemplateAnswers:
         raise AttributeError("__array__")
 
     def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
-        """Print the template's summary, a line on devices, and a line on BatchNormalization that uses slices."""
+        """Print the template's summary, its devices, and how many BatchNormalization layers use slices."""
         self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
         (print_fn or print)(f" Parallel: {self.plan.told(holders(self.template))}")
         if layers := self._statistics_of_slices():

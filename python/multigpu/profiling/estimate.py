@@ -24,7 +24,7 @@ def estimate(
 ) -> Estimate:
     """Return the memory that each device needs for `multi_gpu_model(model, gpus)`, with batches of `batch_size` rows.
 
-    It moves nothing and runs nothing, and the GPUs need not exist. The columns, and how exact they are, on TensorFlow:
+    It does not move weights or run the model, and the GPUs need not exist. On TensorFlow, the columns are:
 
     * parameters, weights (with state such as moving means), optimizer: exact, computed from shapes and types.
     * copies, gradients: an upper bound. All copies and all gradients of a step are assumed to exist at the same time.
@@ -42,9 +42,9 @@ def estimate(
 
     TensorFlow's own share of a GPU, some hundred MB, is not included.
 
-    On JAX, XLA compiles a step for as many devices, which have to be there: `simulate_gpus(8)` makes them. Activations
-    are what it says that the step needs beside variables and inputs; copies and gradients are part of them. The loss
-    is the mean of squared outputs. On GPUs, XLA may plan otherwise than on CPUs.
+    On JAX, XLA compiles a step for the devices, so they must exist: `simulate_gpus(8)` makes eight. Activations are the
+    memory that XLA plans for the step, without variables and inputs. They include copies and gradients. The loss of
+    this step is the mean of squared outputs. XLA may plan differently on GPUs and on CPUs.
 
     Args:
         model: a template, or a parallel model, whose template is used.

@@ -12,7 +12,7 @@ from multigpu.saving.template_facade import template_of
 def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> bool:
     """Save a model, with its optimizer's state, as one HDF5 file. A parallel model is saved as its template.
 
-    The file is written beside the old one and then renamed, so that one of them always exists, whole. Keras reads it
+    The file is written beside the old one and then renamed, so a complete file exists at any time. Keras reads it
     without this package (`keras.models.load_model`, if its name ends in `.h5`), but without the state of the optimizer.
     To continue training, read it with `load_model_hdf5()`, or save as `.keras`.
 

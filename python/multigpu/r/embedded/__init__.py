@@ -56,7 +56,7 @@ def run(code: str, /, **objects: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
-        ValueError: it is not text.
+        ValueError: `code` is not a string.
 
     Example:
         >>> from multigpu import embedded_r
@@ -68,7 +68,7 @@ def run(code: str, /, **objects: Any) -> Any:
 
 
 def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
-    """Call an R function with Python objects. R keeps none of them.
+    """Call an R function with Python objects. R keeps no reference to them.
 
     Args:
         function: name of an R function, such as `"multi_gpu_model"` or `"stats::quantile"`.
@@ -80,7 +80,7 @@ def call(function: str, /, *unnamed: Any, **named: Any) -> Any:
 
     Raises:
         RError: an error of R, with its message. If it was an error of Python before, that is its `__cause__`.
-        ValueError: it is not text.
+        ValueError: `function` is not a string.
 
     Example:
         >>> from multigpu import embedded_r

@@ -28,9 +28,9 @@ def join() -> None:
 
 
 def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None) -> None:
-    """Join the other tasks that a scheduler has started, to train one model together. TF_CONFIG needs no call.
+    """Join the other tasks that a scheduler has started, to train one model together.
 
-    Call it at the top of the script, in every task, before you build a model.
+    Call it at the top of the script, in every task, before you build a model. If TF_CONFIG is set, you need no call.
 
     Args:
         resolver: None takes the workers of TF_CONFIG, or the tasks that `srun` has started, or that `mpirun` has
@@ -40,9 +40,9 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
 
     Raises:
         ValueError: TensorFlow has already used a device; a scheduler has started several tasks, but its variables do
-            not tell where the others are; the argument is not a resolver, or the resolver does not know which task this
-            is; there are parameter servers; or this process has joined other workers. If this process is alone, nothing
-            happens.
+            not contain the addresses of the others; the argument is not a resolver, or the resolver does not know which
+            task this is; there are parameter servers; or this process has joined other workers. If this process is
+            alone, nothing happens.
 
     Examples:
         >>> import multigpu
