@@ -246,7 +246,9 @@ def test_a_python_that_does_not_start_is_told(tmp_path, monkeypatch):
 
 
 def test_weights_alone_are_no_model(forked, tmp_path):
-    with pytest.raises(UntrustedFileError, match=r"which holds no model. Read weights with `load_model_weights_hdf5\("):
+    with pytest.raises(
+        UntrustedFileError, match=r"which contains no model. Read weights with `load_model_weights_hdf5\("
+    ):
         load_model_hdf5(OLD / "seq-parallel-weights.h5")
 
 

@@ -49,7 +49,7 @@ def build(
     group = listed_group(file)
     if model_config is None or group is None:
         remedy = "Read weights with `load_model_weights_hdf5(model, filepath)`."
-        raise refused(filepath, "which holds no model", remedy, "an HDF5 file of a whole model")
+        raise refused(filepath, "which contains no model", remedy, "an HDF5 file of a whole model")
     layers = listed_layers(group)
     num_elements = sum(one.array.size for listed in layers.values() for one in listed)
     with safely(custom_objects, safe_mode, max_seconds):

@@ -43,12 +43,12 @@ def on_device(device: str) -> NoReturn:
 
 def part_devices(model: keras.Model) -> NoReturn:
     """Raise an error: there are no parts, and so no devices for groups."""
-    _refuse_parts("a list of groups", "Name each device by itself")
+    _refuse_parts("a list of groups", "List single devices, as in `gpus=[0, 1]`")
 
 
 def estimate_layers(template: keras.Model) -> NoReturn:
     """Raise an error: JAX does not cut a model into parts."""
-    _refuse_parts(f"the layers of {template.name!r}, to cut it", "Use the rows of `estimate()`")
+    _refuse_parts(f"a call for the layers of {template.name!r}", "Use the rows of `estimate()`")
 
 
 def _refuse_parts(received: str, use: str) -> NoReturn:
@@ -58,8 +58,7 @@ def _refuse_parts(received: str, use: str) -> NoReturn:
         ValueError: always.
     """
     raise refuse(
-        "Keras to run on TensorFlow, whose engine places parts of a model on devices",
-        f"{received}, on JAX, where a step is one program without devices inside; it divides weights among the GPUs by "
-        "itself",
+        "Keras to run on TensorFlow, because only there can parts of a model be on different devices",
+        f"{received} on JAX, which divides weights among the GPUs automatically",
         f"{use}, or {TENSORFLOW}.",
     )
