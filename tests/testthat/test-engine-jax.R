@@ -113,7 +113,7 @@ test_that("tables are data frames", {
 })
 
 test_that("what the engine does not have is refused by name", {
-  expect_match(printed("on_device"), "on JAX, where a step is one program", fixed = TRUE)
+  expect_match(printed("on_device"), "on JAX, which divides weights", fixed = TRUE)
 })
 
 test_that("cpu_relocation, single steps and bring_home() give the numbers of one device", {
