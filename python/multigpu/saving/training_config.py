@@ -136,8 +136,8 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
     if shapes != [tuple(variable.shape) for variable in wanted]:
         warn(
             f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "
-            f"{type(model.optimizer).__name__} has. Received {len(shapes)} of other shapes. It is left out: training "
-            "would start with a new optimizer, from the weights in the file.",
+            f"{type(model.optimizer).__name__} has. Received {len(shapes)} of other shapes. The state is not "
+            "loaded: training would start with a new optimizer, from the weights in the file.",
         )
         return
     assign([(variable, np.asarray(array)) for variable, array in zip(wanted, arrays, strict=True)], model)
