@@ -181,6 +181,7 @@ READS = {
     "places and a constant": [by_places, by_a_constant, by_nothing],
     "a constant alone": [by_a_constant, by_nothing],
     "whole as well": [by_ids, by_a_constant, by_all],
+    "again alone": [by_ids_again],
     "ids that are looked up again": [by_a_constant, by_ids_again, by_each_id_once],
 }
 SPARSE = {
@@ -225,6 +226,14 @@ def test_op_by_op_and_by_xla_too(how, arguments):
         return {"optimizer": optimizers.Adam(0.1), "loss": "mse", **arguments}
 
     assert_same_training(lambda: reading(how), *ONE_ROW_LEFT, compile=compile, only_fit=True)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_rows_in_a_part_that_is_computed_again_have_a_dense_gradient(eagerly):
+    def compile():
+        return {"optimizer": optimizers.Adam(0.1), "loss": "mse", "run_eagerly": eagerly}
+
+    assert_same_training(lambda: reading("again alone"), *ONE_ROW_LEFT, compile=compile, only_fit=True)
 
 
 @pytest.mark.parametrize("eagerly", [False, True])

@@ -47,6 +47,16 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
 
 
+def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
+    """Return a tensor whose gradient is dense, even if some of its rows are taken."""
+
+    @custom_gradient
+    def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
+        return tf.identity(value), dense
+
+    return same(x)
+
+
 def _of_this_graph(x: Any) -> Any:
     elsewhere = tf.is_symbolic_tensor(x) and x.graph is not tf.compat.v1.get_default_graph()
     return tf.identity(x) if elsewhere else x

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fresh, handled, is_compiled
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
@@ -114,7 +115,8 @@ class _InnerGraphs:
     def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of `tf.recompute_grad`. Op by op, and in a branch or loop, it is computed once."""
         if self._context is None or tf.executing_eagerly() or self._scope.is_inner():
-            return function(*args, **kwargs)
+            with replaced(self._scope, "dense_gradients", True):  # as those of `tf.recompute_grad` are
+                return function(*args, **kwargs)
         return _Recomputed(self._scope, self._context, function, args, kwargs).results()
 
 
@@ -163,7 +165,7 @@ class _Recomputed:
             targets, of_targets = [again[i] for i in results], [upstream[i] for i in results]
             found = tape.gradient(targets, sources, of_targets, tf.UnconnectedGradients.ZERO)
             with tf.control_dependencies(found):  # the next part is computed again when this one is released
-                left = iter([tf.identity(dense(x)) for x in found])  # one device has no rows here
+                left = iter([tf.identity(dense(x)) for x in found])
             of_inputs = [next(left) if floating([x]) else None for x in inputs]
             return (of_inputs, list(left)) if variables else of_inputs
 

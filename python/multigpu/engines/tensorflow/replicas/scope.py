@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import set_to
+from multigpu.engines.tensorflow.private_api.gradients import with_dense_gradient
 from multigpu.engines.tensorflow.private_api.graphs import around_xla
 from multigpu.engines.tensorflow.private_api.variables import is_seed
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
@@ -38,6 +39,7 @@ class ReplicaScope(keras.StatelessScope):
         carried: the variables whose values enter and leave each branch and loop, because a branch or loop assigns them.
         found: the variables that a branch or loop assigns, and that are not carried: the run must be repeated.
         calls: records added losses and assigned variables.
+        dense_gradients: whether the gradients of variables are dense, even if rows of them are taken.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ReplicaScope(keras.StatelessScope):
         self.updated: list[keras.Variable] = []
         self.carried, self.found = list(carried), list[keras.Variable]()
         self.calls: LayerCalls | None = None
+        self.dense_gradients = False
         self._graph = tf.compat.v1.get_default_graph()
         self._reads: dict[int, list[tuple[tf.DType, bool]]] = {}  # the type, and whether in a loop
         self._before: dict[int, tf.Tensor] = {}
@@ -63,7 +66,7 @@ class ReplicaScope(keras.StatelessScope):
         elif value is not None and value is self._before.get(id(variable)):
             value = self._next_copy(id(variable))
         self._note_read(variable, tf.as_dtype(variable.dtype))  # under autocast, this is the type to read in
-        return value
+        return with_dense_gradient(value) if self.dense_gradients and variable.trainable else value
 
     def types(self, variable: keras.Variable) -> Types:
         """Return the types in which a variable and its gradient can be sent without a change in any number.
