@@ -88,8 +88,8 @@ def test_the_first_training_says_once_that_statistics_are_of_slices(run_eagerly)
     assert words(lambda: parallel.evaluate(X, Y, verbose=0)) == []
     (said,) = words(lambda: parallel.fit(X, Y, batch_size=11, epochs=2, verbose=0))
     assert re.fullmatch(
-        r"Expected statistics of the global batch, as on one device\. Received: 4 BatchNormalizations with those of "
-        r"each slice, such as '\w+'\. Call `multigpu\.synchronize_batch_norm\(model\)` for the numbers of one device; "
+        r"Expected statistics of the global batch, as on one device\. Received: 4 BatchNormalization layers with "
+        r"statistics of each slice, such as '\w+'\. Call `multigpu\.synchronize_batch_norm\(model\)` for the numbers of one device; "
         r"without it, steps are faster\.",
         str(said.message),
     )
