@@ -89,8 +89,8 @@ def test_the_first_training_says_once_that_statistics_are_of_slices(run_eagerly)
     (said,) = words(lambda: parallel.fit(X, Y, batch_size=11, epochs=2, verbose=0))
     assert re.fullmatch(
         r"Expected statistics of the global batch, as on one device\. Received: 4 BatchNormalization layers with "
-        r"statistics of each slice, such as '\w+'\. Call `multigpu\.synchronize_batch_norm\(model\)` for the numbers of "
-        r"one device; without it, steps are faster\.",
+        r"statistics of each slice, such as '\w+'\. Call `multigpu\.synchronize_batch_norm\(model\)` for the numbers "
+        r"of one device; without it, steps are faster\.",
         str(said.message),
     )
     assert Path(said.filename) == Path(__file__)
