@@ -1,11 +1,11 @@
-"""The quick tests of Python with the lowest and the newest versions of what the package needs, and on Debian 13.
+"""Tests in Python with the lowest and the newest versions of what the package needs, and on Debian 13.
 
-    python .ci/test_versions.py [lowest] [newest] [debian13]     all three, unless some are named
-    python .ci/test_versions.py --here                           with what this Python has
+    python .ci/test_versions.py [NAME ...]               in these ENVIRONMENTS, or in all
+    python .ci/test_versions.py --here tensorflow|jax    with what this Python has
 
+With TensorFlow they are the quick tests, with JAX those of `make jax`. The newest JAX needs the Python of Debian 13.
 Environments are kept in ~/.cache/multigpu/versions, or in the folder TEST_VERSIONS. What pip cannot install is an
-error. No quick test of Python needs R, whose reticulate on Debian 12 does not know numpy 2: `make test-debian13` has
-that.
+error. None of these tests needs R, whose reticulate on Debian 12 does not know numpy 2: `make test-debian13` has that.
 """
 
 import fcntl
@@ -24,21 +24,30 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("TEST_VERSIONS") or Path.home() / ".cache" / "multigpu" / "versions")
-NEEDED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-PACKAGES = [requirement.split(">=")[0] for requirement in NEEDED]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NEEDED = PROJECT["dependencies"]
+ON_JAX = [*PROJECT["optional-dependencies"]["jax"], *NEEDED[1:]]  # in place of TensorFlow
+PACKAGES = [requirement.split(">=")[0] for requirement in [*NEEDED, *ON_JAX[:1]]]
 ENVIRONMENTS = {
     "lowest": [f"{requirement.replace('>=', '==')}.*" for requirement in NEEDED],
-    "newest": PACKAGES,
+    "newest": PACKAGES[:-1],
     "debian13": PACKAGES,  # in which .ci/test-debian13 installs them
+    "jax-lowest": [f"{requirement.replace('>=', '==')}.*" for requirement in ON_JAX],
+    "jax-debian13": PACKAGES,
 }
 TOOLS = ["pytest", "pytest-xdist", "hypothesis", "pyyaml"]
+QUICK = [path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.quick" in path.read_text()]
+TESTS = {
+    "tensorflow": ["-n", "2", "--dist", "loadfile", "-m", "quick and not soak", *QUICK],
+    "jax": ["-m", "not soak", "tests/exactness", "tests/engines/jax"],
+}
 
 
 def main() -> None:
     """Runs what is asked for, one environment after the other."""
     asked = sys.argv[1:]
-    if asked == ["--here"]:
-        print(json.dumps(run_quick_tests()))
+    if asked[:1] == ["--here"]:
+        print(json.dumps(run_tests(asked[1])))
         return
     rows = [run_in(name) for name in asked or ENVIRONMENTS]
     print("", *table(rows), sep="\n")
@@ -47,15 +56,14 @@ def main() -> None:
 
 
 def run_in(name: str) -> dict:
-    """The quick tests in one environment: what was found there."""
+    """The tests in one environment: what was found there."""
+    engine = "jax" if name.startswith("jax") else "tensorflow"
     print(f"{name}: {' '.join(ENVIRONMENTS[name])}", flush=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts would disturb each other
-        command = (
-            [ROOT / ".ci" / "test-debian13", "quick"] if name == "debian13" else [prepared(name), __file__, "--here"]
-        )
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        start = [ROOT / ".ci" / "test-debian13"] if "debian13" in name else [prepared(name), __file__, "--here"]
+        done = subprocess.run([*start, engine], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     *said, last = done.stdout.splitlines() or [""]
     if done.returncode:
         sys.exit(f"{done.stdout}\n{name}: exit status {done.returncode}")
@@ -73,16 +81,14 @@ def prepared(name: str) -> Path:
     return python
 
 
-def run_quick_tests() -> dict:
-    """Runs the quick tests with this Python; versions, how many passed and what did not, and seconds."""
-    files = [path for path in (ROOT / "tests").glob("*/test_*.py") if "pytest.mark.quick" in path.read_text()]
+def run_tests(engine: str) -> dict:
+    """Runs an engine's tests with this Python; versions, how many passed and what did not, and seconds."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile", f"--junitxml={report}"]
-        options += ["-m", "quick and not soak"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        command = [sys.executable, "-m", "pytest", *options, *files]
+        options = ["-p", "no:cacheprovider", f"--junitxml={report}", *TESTS[engine]]
+        environment = {**os.environ, "KERAS_BACKEND": engine, "PYTHONPATH": str(ROOT / "python")}
+        command = [sys.executable, "-m", "pytest", *options]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if not report.exists():
             sys.exit(done.stdout + done.stderr)
@@ -91,12 +97,20 @@ def run_quick_tests() -> dict:
     print(done.stdout if others else done.stdout.splitlines()[-1])
     return {
         "Python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        **{name: version_of(name) for name in PACKAGES},
         "passed": int(suite["tests"]) - others,
         "others": others,
         "seconds": round(time.monotonic() - start),
         "newer": newer_on_pypi(),
     }
+
+
+def version_of(package: str) -> str:
+    """Its version, or a dash where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "-"
 
 
 def newer_on_pypi() -> list[str]:
@@ -118,11 +132,11 @@ def problems_of(row: dict) -> list[str]:
     name, problems = row["environment"], []
     if row["others"] or not row["passed"]:
         problems.append(f"{name}: {row['others']} tests failed or were skipped, {row['passed']} passed.")
-    if name != "lowest" and row["newer"]:
+    if "lowest" not in name and row["newer"]:
         print(f"{name}: PyPI has newer ones, which the others do not allow: {', '.join(row['newer'])}")
     for package, (lowest, newest) in tested_versions().items():
-        wanted = lowest if name == "lowest" else newest
-        if row[package] != wanted:
+        wanted = lowest if "lowest" in name else newest
+        if row[package] not in (wanted, "-"):
             problems.append(
                 f"{name}: Expected {package} {wanted}, as its table of private names has it. "
                 f"Received: {row[package]}. If the tests passed, write it there."
@@ -132,9 +146,9 @@ def problems_of(row: dict) -> list[str]:
 
 def tested_versions() -> dict[str, tuple[str, str]]:
     """The lowest and the newest version of each package, read without importing what imports Keras."""
-    texts = [path.read_text() for path in (ROOT / "python" / "multigpu").rglob("private_api/*_names.py")]
+    texts = [path.read_text() for path in (ROOT / "python" / "multigpu").rglob("*_names.py")]
     fields = [dict(re.findall(r'^    (package|lowest|newest)="(.+)",$', text, flags=re.MULTILINE)) for text in texts]
-    return {field["package"]: (field["lowest"], field["newest"]) for field in fields}
+    return {field["package"]: (field["lowest"], field["newest"]) for field in fields if field}
 
 
 if __name__ == "__main__":

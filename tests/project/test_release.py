@@ -122,8 +122,10 @@ def test_python_and_r_ask_for_the_same_versions():
 
 
 def test_the_lowest_versions_tested_are_those_that_are_asked_for():
-    lowest = [requirement.replace(">=", "==") + ".*" for requirement in PROJECT["dependencies"]]
-    assert test_versions.ENVIRONMENTS["lowest"] == lowest
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["jax"]]
+    lowest = [requirement.replace(">=", "==") + ".*" for requirement in asked]
+    assert test_versions.ENVIRONMENTS["lowest"] == lowest[:-1]
+    assert test_versions.ENVIRONMENTS["jax-lowest"] == [lowest[-1], *lowest[1:-1]]
     for package, (version, newest) in test_versions.tested_versions().items():
         assert any(f"{version}.".startswith(f"{each[: -len('.*')].split('==')[1]}.") for each in lowest), package
         assert [*map(int, version.split("."))] <= [*map(int, newest.split("."))]
