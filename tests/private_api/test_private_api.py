@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 import multigpu
+from multigpu.engines.tensorflow.parallel import step_scope
 from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime, trackable
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
@@ -322,17 +323,35 @@ def passes():
     return config_pb2.ConfigProto.FromString(serialized).graph_options.rewrite_options
 
 
-def test_a_step_is_optimized_in_one_round_and_nothing_else_is():
+@pytest.mark.parametrize("training", [False, True])
+def test_a_step_is_optimized_in_one_round_and_nothing_else_is(training):
     before = passes()
-    with optimized_once():
+    with optimized_once(training):
         assert passes().meta_optimizer_iterations == RewriterConfig.ONE
-        assert passes().constant_folding == before.constant_folding
+        assert passes().arithmetic_optimization == before.arithmetic_optimization
+        for each in (passes().constant_folding, passes().remapping):
+            assert each == (RewriterConfig.OFF if training else RewriterConfig.DEFAULT)
     assert passes() == before
+
+
+@pytest.mark.parametrize("verb", ["fit", "predict"])
+def test_what_a_function_of_steps_is_for_decides_on_its_passes(monkeypatch, verb):
+    told = []
+
+    def noted(training):
+        told.append(training)
+        return optimized_once(training)
+
+    monkeypatch.setattr(step_scope, "optimized_once", noted)
+    parallel = multigpu.multi_gpu_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), gpus=2)
+    parallel.compile("sgd", "mse")
+    getattr(parallel, verb)(np.zeros((4, 2)), *([np.zeros((4, 1))] if verb == "fit" else []), verbose=0)
+    assert told == [verb == "fit"]
 
 
 def test_a_step_is_optimized_by_the_passes_that_a_user_asks_for():
     tf.config.optimizer.set_experimental_options({"layout_optimizer": True})  # as it is by default
-    with optimized_once():
+    with optimized_once(training=True):
         assert passes().layout_optimizer == RewriterConfig.ON
 
 

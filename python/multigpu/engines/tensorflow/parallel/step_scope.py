@@ -35,12 +35,17 @@ def colocate_ops(default: str) -> Iterator[None]:
         yield
 
 
-def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Keras' function of steps with its own work, such as the request for a batch, on the CPU."""
+def on_host(function: Callable[..., Any], training: bool) -> Callable[..., Any]:
+    """Return Keras' function of steps with its own work, such as the request for a batch, on the CPU.
+
+    Args:
+        function: the function of steps.
+        training: whether they are training steps.
+    """
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        with tf.device("CPU:0"), optimized_once():
+        with tf.device("CPU:0"), optimized_once(training):
             return function(*args)
 
     return call

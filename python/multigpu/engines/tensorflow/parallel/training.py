@@ -111,7 +111,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement for one of Keras' step functions."""
-        return on_host(function)
+        return on_host(function, training=name == "train_function")
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy | InputPrefetch:
