@@ -16,7 +16,7 @@ from multigpu.saving.keras2_parallel_files import nested_template
 from multigpu.saving.layer_matching import listed_group
 from multigpu.saving.weight_lists import listed_layers
 
-SAID = "parallel model of the old `multi_gpu_model`. The template's part, "
+SAID = "parallel model of the old `multi_gpu_model`. Only the template, "
 
 pytestmark = pytest.mark.usefixtures("forked")
 
