@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 MOST = 256  # devices that simulate GPUs, and workers of one machine
+MOST_GPUS = 1024  # of an estimate
 MOST_NUMBER = 999_999_999
 UNITS = {"": 1, "b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}}
 UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
@@ -42,7 +43,7 @@ def model_path(word: str) -> Path:
 def devices(word: str) -> int | list[int | str]:
     """Parse a number of GPUs, or several ids and names separated by commas."""
     if re.fullmatch("[0-9]+", word):
-        return whole_number(1, 1024)(word)
+        return whole_number(1, MOST_GPUS)(word)
     entries = word.split(",")
     if not all(re.fullmatch(r"[0-9]{1,9}|/?[A-Za-z][\w:/]*", entry) for entry in entries):
         raise argparse.ArgumentTypeError(

@@ -2,12 +2,13 @@
 
 import argparse
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 from multigpu.base.refusal import refuse
 from multigpu.cli import model_file
 from multigpu.cli.answers import DONE, JSON_HELP, NO, STATUSES, answered, print_json, print_table, quiet_start
-from multigpu.cli.argument_types import size
+from multigpu.cli.argument_types import MOST_GPUS, size
 
 if TYPE_CHECKING:
     from multigpu.profiling.estimate_table import Estimate
@@ -69,14 +70,22 @@ def _gpus(given: Any) -> Any:
     from multigpu.engines import hide_gpus
     from multigpu.model.devices import available_gpus
 
-    found = available_gpus()
-    if given is None and not found:
+    gpus = available_gpus() if given is None else given
+    if not gpus:
         raise refuse(
             "`--gpus`, such as `--gpus 8`. The machine does not need to have them",
             "none, on a machine where Keras finds no GPU",
         )
-    hide_gpus()
-    return found if given is None else given
+    hide_gpus(_enough(gpus))
+    return gpus
+
+
+def _enough(gpus: int | list[int | str]) -> int:
+    """Return how many GPUs a machine has that has these: a number, or ids and names."""
+    if isinstance(gpus, int):
+        return gpus
+    numbers = re.findall(r"(\d+)(?:,|$)", ",".join(map(str, gpus)))
+    return min(1 + max(map(int, numbers), default=0), MOST_GPUS)
 
 
 def _full(table: "Estimate", memory: int) -> list[str]:

@@ -1,5 +1,9 @@
 """An estimate is what the step of the parallel model turns out to take; nothing is moved for it."""
 
+import json
+import subprocess
+import sys
+
 import keras
 import pytest
 from equality import random_ids, random_rows
@@ -114,3 +118,13 @@ def test_a_model_that_does_not_know_its_inputs_has_no_activations():
 def test_layers_are_refused_by_name():
     with pytest.raises(ValueError, match=r"the layers of .* on JAX.*Use the rows of `estimate\(\)`, or set the env"):
         estimate(mlp(), 2).layers  # noqa: B018
+
+
+@pytest.mark.parametrize(("gpus", "rows"), [("4", 4), ("0,2", 2), ("GPU:1,GPU:0", 2)])
+def test_the_command_estimates_for_gpus_that_the_machine_does_not_have(tmp_path, gpus, rows):
+    mlp().save(tmp_path / "mlp.keras")
+    command = ["-m", "multigpu", "estimate", str(tmp_path / "mlp.keras"), "--gpus", gpus, "--optimizer", "adam"]
+    done = subprocess.run([sys.executable, *command, "--json"], capture_output=True, text=True, check=True)
+    estimated = json.loads(done.stdout)["devices"]
+    assert len(estimated) == rows
+    assert estimated[0]["weights"] == estimate(mlp(), rows, 32, "adam")[0].weights

@@ -1,5 +1,6 @@
 """Devices of JAX: their names, the mesh of the used devices, and simulated GPUs."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -74,9 +75,11 @@ def host() -> jax.Device:
     return jax.local_devices(backend="cpu")[0]
 
 
-def hide_gpus() -> None:
-    """Hide the GPUs of this machine, which may be in use, from JAX, unless it has started."""
+def hide_gpus(number: int) -> None:
+    """Hide the GPUs of this machine, which may be in use, and simulate `number` of them, unless JAX has started."""
     jax.config.update("jax_platforms", "cpu")
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", number)
 
 
 def simulate(n: int, memory_limit: int) -> None:

@@ -22,8 +22,8 @@ def device_table(start: bool = False) -> GpuTable:
     return table
 
 
-def hide_gpus() -> None:
-    """Hide the GPUs of this machine, which may be in use, from TensorFlow from here on."""
+def hide_gpus(number: int) -> None:
+    """Hide the GPUs of this machine, which may be in use, from TensorFlow, which needs no `number` of others."""
     if tf.config.list_physical_devices("GPU") and not devices_are_fixed():
         tf.config.set_visible_devices([], "GPU")
 
