@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from multigpu.base.refusal import refuse
@@ -80,7 +81,7 @@ def _gpus(given: Any) -> Any:
     return gpus
 
 
-def _enough(gpus: int | list[int | str]) -> int:
+def _enough(gpus: int | Sequence[int | str]) -> int:
     """Return how many GPUs a machine has that has these: a number, or ids and names."""
     if isinstance(gpus, int):
         return gpus
