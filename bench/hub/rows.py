@@ -38,11 +38,16 @@ def inputs_of(model: keras.Model, rows: int, length: int, side: int, below: int,
 
 
 def targets_for(outputs: Any) -> Any:
-    """Numbers that a squared error compares with the outputs; None for what is not a number."""
-    random = np.random.default_rng(1)
-    return keras.tree.map_structure(
-        lambda x: random.uniform(-1, 1, x.shape).astype("float32") if x.dtype.kind == "f" else None, outputs
-    )
+    """Numbers that a squared error compares with the outputs; None for what is not a number.
+
+    There is one for each row, also for an output that no row reaches.
+    """
+    random, rows = np.random.default_rng(1), max(map(len, keras.tree.flatten(outputs)))
+
+    def one(x: np.ndarray) -> np.ndarray | None:
+        return random.uniform(-1, 1, (rows, *x.shape[1:])).astype("float32") if x.dtype.kind == "f" else None
+
+    return keras.tree.map_structure(one, outputs)
 
 
 def classes_for(outputs: np.ndarray) -> np.ndarray:

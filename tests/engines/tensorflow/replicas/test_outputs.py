@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import ONE_CALL
-from keras import layers
+from cases import soak
+from equality import ONE_CALL, assert_same, assert_same_training, make_twins
+from keras import layers, ops
+from part_models import LAYOUTS, assert_same_in_groups
 
 from multigpu import multi_gpu_model
 
@@ -65,10 +67,145 @@ def test_op_by_op_none_is_given_and_what_may_be_of_a_slice_is_refused():
         counted(X)
 
 
-def test_tensors_without_rows_and_weights_are_still_refused():
-    for beside in (tf.constant(2.0), keras.Variable([1.0, 2.0])):
-        with pytest.raises(ValueError, match="Expected every output of the template to have a batch axis"):
-            multi_gpu_model(Beside(beside), gpus=3)(X)
+def test_weights_are_still_refused():
+    with pytest.raises(ValueError, match="Expected every output of the template to have a batch axis"):
+        multi_gpu_model(Beside(keras.Variable([1.0, 2.0])), gpus=3)(X)
+
+
+class Encoding(layers.Layer):
+    """Numbers of weights alone, which no row reaches: as many as rows are in no slice, in one, and in all of them."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.table, self.dense = shape, layers.Embedding(5, 4), layers.Dense(3)
+
+    def build(self, shape):
+        self.table.build(None)
+        self.dense.build((None, 4))
+
+    def compute_output_shape(self, shape):
+        return self.shape
+
+    def call(self, x):
+        numbers = self.dense(self.table(ops.arange(5)))
+        return ops.sum(numbers) if self.shape == () else ops.reshape(numbers[: np.prod(self.shape) // 3], self.shape)
+
+
+def encoded(shape=(1, 5, 3)):
+    x = keras.Input((4,))
+    encoding = Encoding(shape)(x)
+    return keras.Model(x, [layers.Dense(2, name="rows")(x + ops.sum(encoding)), encoding])
+
+
+def far_from_one(_, y):
+    return ops.mean(ops.square(y - 1.0), axis=-1)
+
+
+ROWS, Y = np.concatenate([X, X, X[:3]]), np.random.default_rng(1).normal(size=(17, 2)).astype("float32")
+TRAINED = {
+    "without a loss": lambda: {"loss": ["mse", None]},
+    "with one": lambda: {"loss": ["mse", far_from_one]},
+    "op by op": lambda: {"loss": ["mse", far_from_one], "run_eagerly": True},
+    "by XLA": lambda: {"loss": ["mse", far_from_one], "jit_compile": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "shape", "gpus"),
+    [
+        pytest.param("without a loss", (1, 5, 3), 3, marks=pytest.mark.quick),
+        *[("with one", (1, 5, 3), 8), ("with one", (3, 3), 3), ("by XLA", (1, 5, 3), 3)],
+        *[("op by op", (1, 5, 3), 3), ("op by op", (3, 3), 3)],
+        *[soak(how, shape, gpus) for how in TRAINED for shape in ((1, 5, 3), (1, 3)) for gpus in (2, 8)],
+    ],
+)
+def test_an_output_that_no_row_reaches_is_trained_and_given_as_on_one_device(how, shape, gpus):
+    def compile():
+        return {"optimizer": keras.optimizers.Adam(0.05), **TRAINED[how]()}
+
+    # batches of 8, 8 and 1
+    assert_same_training(lambda: encoded(shape), ROWS, [Y, Y], compile=compile, gpus=gpus, as_arrays=True)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("shape", [(1, 5, 3), (3, 3), (5, 3), ()])
+def test_it_has_its_own_shape_whatever_the_number_of_rows(shape, run_eagerly):
+    one, parallel = make_twins(lambda: encoded(shape))
+    parallel.compile(run_eagerly=run_eagerly)
+    for rows in (1, 3, 9, 15):
+        assert_same(parallel(ROWS[:rows]), one(ROWS[:rows]))
+
+
+def test_its_gradient_counts_once_in_a_loop_of_ones_own():
+    twins = make_twins(encoded)
+    found = []
+    for model in twins:
+        with tf.GradientTape(persistent=True) as tape:
+            outputs = model(ROWS)
+            losses = [tf.reduce_sum(outputs[1] ** 2), tf.reduce_sum(outputs[0] ** 2), tf.reduce_sum(outputs[0])]
+            losses.append(losses[0] * losses[1])
+        weights = [weight.value for weight in model.trainable_variables]
+        found.append([tape.gradient(loss, weights) for loss in losses])
+    assert [[x is None for x in each] for each in found[0]] == [[x is None for x in each] for each in found[1]]
+    some = [
+        [x if x is None else tf.convert_to_tensor(x) for x in each] for each in (sum(found[0], []), sum(found[1], []))
+    ]
+    assert_same(some[1], some[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_part_may_give_it(layout):
+    def build(on):
+        x = keras.Input((4,))
+        with on("GPU:0"):
+            encoding = Encoding((1, 5, 3))(x)
+        with on("GPU:1"):
+            return keras.Model(x, [layers.Dense(2, name="rows")(x + ops.sum(encoding)), encoding])
+
+    def compile():
+        return {"optimizer": keras.optimizers.Adam(0.05), **TRAINED["with one"]()}
+
+    assert_same_in_groups(build, ROWS, [LAYOUTS[layout](2)], compile, y=[Y, Y], as_arrays=True)
+
+
+class Draws(layers.Layer):
+    """Gives what it has counted, and noise, neither of them of any row."""
+
+    def build(self, shape):
+        self.seen = self.add_weight(shape=(1,), initializer="zeros", trainable=False)
+        self.seed = keras.random.SeedGenerator(3)
+
+    def call(self, x):
+        self.seen.assign_add(ops.ones(1))
+        return x, ops.copy(self.seen), keras.random.normal((2, 3), seed=self.seed)
+
+
+def test_counters_and_noise_of_no_row_are_those_of_one_device():
+    def build():
+        x = keras.Input((4,))
+        return keras.Model(x, Draws()(x))
+
+    one, parallel = make_twins(build)
+    for rows in (7, 2):
+        assert_same(parallel(X[:rows]), one(X[:rows]))
+
+
+class Reaches(keras.Model):
+    """Gives a number that rows reach, if only by their number."""
+
+    def __init__(self, of_rows):
+        super().__init__()
+        self.of_rows, self.top = of_rows, layers.Dense(2)
+        self(X)
+
+    def call(self, x):
+        return {"rows": self.top(x), "beside": self.of_rows(x)}
+
+
+@pytest.mark.parametrize("of_rows", [lambda x: tf.shape(x)[:1], lambda x: x[0], lambda x: tf.size(x)])
+def test_what_the_rows_of_a_slice_reach_is_refused(of_rows):
+    with pytest.raises(ValueError, match="batch axis"):
+        multi_gpu_model(Reaches(of_rows), gpus=3)(X)
 
 
 class OfAnyRank(keras.Model):

@@ -21,9 +21,9 @@ from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, na
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.traced import OfTrace
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
-from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
 
@@ -45,9 +45,7 @@ class DataParallelCall:
         self.step: Step | None = None
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
-        self._ways: dict[
-            tuple, Mapping[int, Sequence[Rows]]
-        ] = {}  # of looking rows up, in kinds of calls that were made op by op
+        self._of_traces: dict[tuple, OfTrace] = {}  # of kinds of calls that are made op by op
         self._draws: dict[tuple, Sequence[Draw]] = {}  # in such calls
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
@@ -95,10 +93,10 @@ class DataParallelCall:
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
             after = self._check(kind, template, batch, eager)
-            ways, draws = self._ways.get(kind, {}), self._draws.get(kind, ())
-            copied = template.with_copies({number: len(of_copies) for number, of_copies in ways.items()})
+            of_trace, draws = self._of_traces.get(kind, OfTrace()), self._draws.get(kind, ())
+            copied = template.with_copies({number: len(of_copies) for number, of_copies in of_trace.ways.items()})
             workers = self._workers(batch)
-            merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, ways, draws, after)
+            merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
         self.types = merged.paths.template.by_weight(merged.traced.types)
         self._draws[kind] = merged.traced.draws
         refuse_new_weights(self._template, known)
@@ -114,7 +112,7 @@ class DataParallelCall:
             return []
         if eager:
             check = self._checks[kind] = known or FirstBatchCheck(template, batch, self._plan)
-            self._ways[kind] = check.ways
+            self._of_traces[kind] = check.of_trace
             if is_on():
                 check.now(batch)
             return []

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, merge, share_rows, split
+from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
@@ -23,12 +23,11 @@ from multigpu.engines.tensorflow.replicas.run import run_replica
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
-from multigpu.engines.tensorflow.replicas.traced import Traced
+from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
 from multigpu.engines.tensorflow.weights.buckets import buckets_of, is_overwritten, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import GroupSending
 from multigpu.engines.tensorflow.weights.packing import Packing
-from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_once
 from multigpu.plan.plan import Plan
 
@@ -84,7 +83,7 @@ def data_parallel(
     eager: bool,
     workers: Reduction,
     sent_ahead: Mapping[int, list[tf.Tensor]],
-    ways: Mapping[int, Sequence[Rows]],
+    of_trace: OfTrace,
     draws: Sequence[Draw],
     after: Sequence[tf.Tensor] = (),
 ) -> Merged:
@@ -97,7 +96,7 @@ def data_parallel(
         eager: whether to run the template op by op instead of tracing it.
         workers: the workers that run their own batches at the same time.
         sent_ahead: slices of inputs that are already on the devices, by the ids of the inputs.
-        ways: how rows of each copy of weights are looked up, by ids, if no trace tells it.
+        of_trace: what a trace has shown of a call like this, if it runs op by op.
         draws: the known random draws of a call like this, if no trace tells them.
         after: tensors for which replicas wait.
     """
@@ -105,7 +104,7 @@ def data_parallel(
     slices = split_batch(batch, plan, workers, sent_ahead, after)
     together, structure = workers.in_forward_pass, GradientStructure()
     alone = len(plan.replicas) == 1 and not together.several
-    replica = Replica(template, batch, alone, together, plan, draws=draws, ways=ways)
+    replica = Replica(template, batch, alone, together, plan, draws=draws, of_trace=of_trace)
     if (plan.groups or template.statistics.layers) and not eager:  # op by op, parts run on devices without a cut
         traces = StagedTraceCache(replica, bool(batch.training))
         replica = traces.first.replica
@@ -226,7 +225,7 @@ def merge_results(
     """Return concatenated outputs and added losses of the global batch, and update the template's state once."""
     layout, of_batch = traced.layout, traced.global_batch
     with tf.device(replica.plan.merge_device):
-        with_rows = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
+        with_rows = layout.merge(results)
         losses = [weighted_mean(values, slices.kept) for values in zip(*(r.losses for r in results), strict=True)]
         watched = layout.watch([*with_rows, *losses], structure)
         with_rows, losses = watched[: len(with_rows)], watched[len(with_rows) :]

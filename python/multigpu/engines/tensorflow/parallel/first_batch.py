@@ -38,7 +38,7 @@ class FirstBatchCheck:
     """Compares a replica's results for some rows with its results for two slices of them.
 
     Attributes:
-        ways: how rows of each copy of weights and tables are looked up, by their ids.
+        of_trace: what a trace shows of runs op by op.
         is_done: whether the comparison was possible: it needs two rows that the template accepts.
         seen: the difference between slices and whole, if any.
     """
@@ -50,7 +50,7 @@ class FirstBatchCheck:
         self._inputs = _inputs_of(batch)
         self._digit = last_digit([template.model, *template.layers])
         self._runs = TrialRuns(template, batch, plan)
-        self.ways = self._runs.ways
+        self.of_trace = self._runs.of_trace
         self._branch: tf.Tensor | None = None
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
 

@@ -1,14 +1,16 @@
 """Check that a template keeps the rows of a batch apart, as far as its symbolic tensors show it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_without
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
+from multigpu.engines.tensorflow.replicas.global_batch import depending_on
 from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
 from multigpu.private_api.layers import is_fixed, sublayers, symbolic
@@ -66,11 +68,15 @@ def _check_stateless(model: keras.Model) -> None:
 
 
 def _check_outputs(model: keras.Model) -> None:
-    """Raise an error for outputs without rows, or with other rows than the inputs. It names the first such layer."""
+    """Raise an error for outputs with other rows than the inputs, or without rows that rows reach.
+
+    It names the first such layer.
+    """
     outputs = _outputs(model)
     many = _output_shapes(model, MANY) if outputs else []
-    for (name, shape), with_rows in zip(outputs, many, strict=True):
-        if len(shape) == 0 or shape[0] is not None or (with_rows[0] or 0) % MANY:
+    for number, ((name, shape), with_rows) in enumerate(zip(outputs, many, strict=True)):
+        closed = len(shape) == 0 or shape[0] is not None
+        if (closed and number in _reached_by_rows(model)) or (not closed and (with_rows[0] or 0) % MANY):
             error = ValueError(no_batch_axis(name, shape))
             name_layer(error, model, _batch_for(model), None, num_slices=2)
             raise error
@@ -79,9 +85,27 @@ def _check_outputs(model: keras.Model) -> None:
 def _batch_for(model: keras.Model) -> CallArguments:
     """Return the arguments to call a model with, without tensors."""
     batches: list[CallArguments] = []
-    traced = tf.function(lambda *x: batches.append(CallArguments(x, {}).without_tensors()), autograph=False)
-    traced.get_concrete_function(_in_structure(model, [_spec(x) for x in symbolic(model, "inputs")]))
+    _trace(model, lambda *x: batches.append(CallArguments(x, {}).without_tensors()))
     return batches[0]
+
+
+def _reached_by_rows(model: keras.Model) -> set[int]:
+    """Return the numbers of the outputs that depend on rows, as a trace shows it."""
+    found = set[int]()
+
+    def run(x: Any) -> None:
+        outputs = [flatten_composites([output]) for output in keras.tree.flatten(model(x))]
+        of_rows = depending_on(flatten_composites(keras.tree.flatten(x)))
+        found.update(number for number, parts in enumerate(outputs) if any(map(of_rows, parts)))
+
+    _trace(model, run)
+    return found
+
+
+def _trace(model: keras.Model, function: Callable[[Any], None]) -> None:
+    """Call a function in a trace, with inputs of a model."""
+    specs = [_spec(x) for x in symbolic(model, "inputs")]
+    tf.function(function, autograph=False).get_concrete_function(_in_structure(model, specs))
 
 
 def _spec(x: keras.KerasTensor) -> tf.TypeSpec:

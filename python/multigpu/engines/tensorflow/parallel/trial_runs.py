@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
@@ -23,7 +23,7 @@ from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
-from multigpu.engines.tensorflow.replicas.traced import Traced
+from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -52,7 +52,7 @@ class TrialRuns:
     BatchNormalization uses its moving statistics, because the statistics of slices are known to differ.
 
     Attributes:
-        ways: how rows of each copy of weights and tables are looked up, by their ids, as far as a trace shows it.
+        of_trace: what a trace shows of runs op by op.
     """
 
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
@@ -72,14 +72,16 @@ class TrialRuns:
         self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch
         self._traced: Traced | None = None
-        self.ways: dict[int, list[Rows]] = {}
+        self.of_trace = OfTrace()
         with self._apart():
             try:
                 scalars = [tf.TensorSpec((), x.dtype) for x in batch.scalars]
                 self._replica, traced = trace(self._replica, self._run_replica, scalars)
                 self._traced = None if has_one_thread() else traced
-                self.ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
-                self.ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
+                ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
+                ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
+                self.of_trace = OfTrace(ways, traced.layout.same)
+                self._replica = dataclasses.replace(self._replica, of_trace=self.of_trace)
             except WholeBatchError:
                 raise
             except Exception:  # any error of code that needs numbers
@@ -111,7 +113,7 @@ class TrialRuns:
         results, traced = [each.results for each in runs], runs[-1].traced
         kept = [tf.constant(each.rows.end - each.rows.begin) for each in runs]
         with self._apart():
-            outputs = [merge(pieces) for pieces in zip(*(result.with_rows for result in results), strict=True)]
+            outputs = traced.layout.merge(results)
             losses = [weighted_mean(each, kept) for each in zip(*(result.losses for result in results), strict=True)]
             state = list(traced.updates.combined([result.updates for result in results], kept, self._workers))
         return {

@@ -1,6 +1,6 @@
 """The layout of a replica's results: flat tensors, and the meaning of each. It is the same for every replica."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
+from multigpu.engines.tensorflow.batches.split_merge import drop_standby, merge
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # types of outputs that one device returns unchanged
@@ -22,7 +23,7 @@ class Result(NamedTuple):
     """The results of a run.
 
     Attributes:
-        with_rows: outputs and their attributes, and inner layers' tensors.
+        with_rows: outputs and their attributes, and inner layers' tensors. Those of `OutputLayout.same` have no rows.
         losses: added losses.
         noise: states of generators at some calls of layers, the same in all replicas.
         updates: values of state.
@@ -66,19 +67,44 @@ def is_constant(output: Any) -> bool:
 
 
 class OutputLayout:
-    """The places of outputs, their masks and logits, and losses in the flat list that a function can return."""
+    """The places of outputs, their masks and logits, and losses in the flat list that a function can return.
+
+    Attributes:
+        same: the places of outputs that no row reaches. Every replica has the same, as one device has it.
+    """
 
     def __init__(
-        self, outputs: Any, inner: Sequence[tf.Tensor], num_losses: int, num_noise: int, rows: tf.Tensor
+        self,
+        outputs: Any,
+        inner: Sequence[tf.Tensor],
+        num_losses: int,
+        num_noise: int,
+        rows: tf.Tensor,
+        of_rows: Callable[[tf.Tensor], bool],
+        known_same: Collection[int] = (),
     ) -> None:
-        """Record what the template, and layers inside of it, returned for `rows` rows."""
+        """Record what the template, and layers inside of it, returned.
+
+        Args:
+            outputs: the outputs of the template.
+            inner: tensors of layers inside of it, with rows.
+            num_losses: the number of added losses.
+            num_noise: the number of states of noise.
+            rows: (), how many rows the template had.
+            of_rows: tells whether a tensor depends on rows, in a trace.
+            known_same: `same`, if it runs op by op, where all may depend on rows.
+        """
         flat = keras.tree.flatten_with_path(outputs)
-        for path, output in flat:
-            _check_batch_axis(path, output, rows)
         self._flat = [output if is_constant(output) else WITH_ROWS for _, output in flat]
+        paths = [path for path, output in flat if not is_constant(output)]
         leaves = [output for _, output in flat if not is_constant(output)]
         self._structure, self._attached = keras.tree.map_structure(lambda _: 0, outputs), MasksAndLogits(leaves)
-        self.with_rows, self._num_inner = [*leaves, *self._attached.of(leaves), *inner], len(inner)
+        given = [*leaves, *self._attached.of(leaves)]
+        self.same = frozenset(n for n, x in enumerate(given) if n in known_same or _is_same(x, of_rows))
+        for number, (path, output) in enumerate(zip(paths, leaves, strict=True)):
+            if number not in self.same:
+                _check_batch_axis(path, output, rows)
+        self.with_rows, self._num_inner = [*given, *inner], len(inner)
         self.num_losses, self._num_noise = num_losses, num_noise
 
     @property
@@ -103,6 +129,15 @@ class OutputLayout:
         with_rows = restore_composites(self.with_rows, list(flat[:rows]))
         noise = losses + self._num_noise
         return Result(with_rows, list(flat[rows:losses]), list(flat[losses:noise]), list(flat[noise:]))
+
+    def counted(self, with_rows: Sequence[tf.Tensor], kept: tf.Tensor) -> list[tf.Tensor]:
+        """Return the tensors of a run with the rows that count: none of an idle replica."""
+        return [x if number in self.same else drop_standby(x, kept) for number, x in enumerate(with_rows)]
+
+    def merge(self, results: Sequence[Result]) -> list[tf.Tensor]:
+        """Return the tensors of all rows, from those of slices."""
+        each = zip(*(result.with_rows for result in results), strict=True)
+        return [pieces[0] if number in self.same else merge(pieces) for number, pieces in enumerate(each)]
 
     def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
         """Return merged tensors and losses, watched under the numbers of their slices in the flat list."""
@@ -130,10 +165,15 @@ class OutputLayout:
         return with_rows[len(with_rows) - self._num_inner :]
 
 
+def _is_same(output: Any, of_rows: Callable[[tf.Tensor], bool]) -> bool:
+    """Return whether an output is a tensor that no row reaches, and so has no rows. Weights are not tensors here."""
+    if not tf.is_tensor(output) or isinstance(output, keras.Variable | tf.Variable):
+        return False
+    return output.shape[:1] != [None] and not any(map(of_rows, flatten_composites([output])))
+
+
 def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
     """Raise an error for outputs that cannot be merged. Op by op, only numbers of rows can be compared."""
-    if is_constant(output):
-        return
     if tf.is_tensor(output) and output.shape.rank != 0:
         open_axis = output.shape[0] is None
         if open_axis or (tf.executing_eagerly() and output.shape[0] % max(int(rows), 1) == 0):

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import (
     open_types,
     restore_composites,
 )
-from multigpu.engines.tensorflow.batches.split_merge import count_rows, drop_standby, merge, take_rows
+from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
@@ -31,7 +31,7 @@ from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_al
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
 from multigpu.engines.tensorflow.replicas.template import TemplateState
-from multigpu.engines.tensorflow.replicas.traced import Traced
+from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types, as_stored
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
@@ -60,7 +60,7 @@ class Replica:
         plan: the plan of the replicas.
         carried: the variables that are carried into and out of branches and loops.
         draws: the known random draws, if it runs op by op.
-        ways: how rows of each copy of weights and tables are looked up, by their ids, if it runs op by op.
+        of_trace: what a trace has shown, if it runs op by op.
         like: the calls of layers for another slice, if it runs op by op.
         on_tape: whether a tape follows sums over slices, from stage to stage.
     """
@@ -72,7 +72,7 @@ class Replica:
     plan: Plan
     carried: Sequence[keras.Variable] = ()
     draws: Sequence[Draw] = ()
-    ways: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    of_trace: OfTrace = field(default_factory=OfTrace)
     like: LayerCalls | None = None
     on_tape: bool = False
 
@@ -98,7 +98,7 @@ class Replica:
     @property
     def types_op_by_op(self) -> list[Types]:
         """The types in which weights are sent, if those of gradients are known only with these."""
-        ways = {number: iter(of_copies) for number, of_copies in self.ways.items()}
+        ways = {number: iter(of_copies) for number, of_copies in self.of_trace.ways.items()}
         return [as_stored(v)._replace(rows=next(ways.get(id(v), iter([Rows.APART])))) for v in self.template.weights]
 
     def __call__(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
@@ -115,7 +115,7 @@ class Replica:
         results, traced = run(*inputs)
         with_rows, losses, noise, values = traced.layout.open(results)
         kept = Position.at_end_of(inputs).kept
-        with_rows = [drop_standby(x, kept) for x in with_rows]
+        with_rows = traced.layout.counted(with_rows, kept)
         with seeds_on_host():
             packed = traced.updates.pack(values)
         return [*flatten_composites(with_rows), *losses, *noise, *packed], traced
@@ -142,7 +142,9 @@ class Replica:
         assigned = [v for v in scope.updated if all(v is not other for other in variables)]
         inner = [*global_batch.tensors, *(x for each in calls.kept_with_rows for x in each.tensors)]
         added = [loss for number, loss in enumerate(scope.losses) if number not in losses]
-        layout = OutputLayout(outputs, inner, len(added), len(global_batch.noise), count_rows(slices[:1]))
+        of_rows = depending_on([*flatten_composites(slices), *Position.at_end_of(inputs)])
+        numbers = len(added), len(global_batch.noise), count_rows(slices[:1])
+        layout = OutputLayout(outputs, inner, *numbers, of_rows, self.of_trace.same)
         if not (self.alone or tf.executing_eagerly()):
             components = flatten_composites(slices)
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self.batch.training)
@@ -159,7 +161,7 @@ class Replica:
             draws=draws,
             of_slices=() if self.alone else normalized_by_slices(calls),
             tables=self.template.tables.trained(),
-            rows_of_tables={number: way for number, (way, *_) in self.ways.items()},
+            rows_of_tables={number: way for number, (way, *_) in self.of_trace.ways.items()},
         )
         values = [scope.value_now(variable) for variable in assigned]
         return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values], traced

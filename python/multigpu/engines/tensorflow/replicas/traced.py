@@ -2,8 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -17,6 +18,18 @@ from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.state import Updates
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.rows import Rows
+
+
+class OfTrace(NamedTuple):
+    """What a trace shows of a replica that then runs op by op.
+
+    Attributes:
+        ways: how rows of each copy of weights and tables are looked up, by their ids.
+        same: the places of outputs that no row reaches, as `OutputLayout.same`.
+    """
+
+    ways: Mapping[int, Sequence[Rows]] = {}  # it is not changed
+    same: Collection[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
