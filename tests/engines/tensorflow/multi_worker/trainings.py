@@ -31,6 +31,25 @@ def places_and_different_ids() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(Once()(inputs))))
 
 
+class Encoding(keras.layers.Layer):
+    """Numbers of a weight alone, which no row reaches."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(2, 2))
+
+    def compute_output_shape(self, shape):
+        return (1, 2)
+
+    def call(self, x):
+        return ops.sum(self.kernel, axis=0, keepdims=True)
+
+
+def encoded() -> keras.Model:
+    inputs = keras.Input((3,))
+    encoding = Encoding()(inputs)
+    return keras.Model(inputs, [keras.layers.Dense(2)(inputs) * encoding, encoding])
+
+
 def synchronized_statistics() -> keras.Model:
     inputs = keras.Input((3,))
     x = keras.layers.Dense(4)(inputs)
@@ -49,6 +68,7 @@ TRAININGS = {
     "positions, and ids that come once": training(
         places_and_different_ids, IDS, compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.1)), only_fit=True
     ),
+    "an output that no row reaches": training(encoded, X, [Y, Y], compiled(loss=["mse", "mse"]), only_fit=True),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }
 SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size

@@ -72,9 +72,19 @@ class _LossScaling:
         one_number = keras.ops.ndim(values) == 0
         if one_number and metric in self._asked:
             return self._asked.remove(metric)
-        if one_number and sample_weight is None:
-            sample_weight = tf.math.divide_no_nan(self._step.rows_here, self._step.rows)
+        if one_number and not self._counts_rows(sample_weight):
+            weight = 1.0 if sample_weight is None else tf.cast(sample_weight, tf.float32)
+            sample_weight = weight * tf.math.divide_no_nan(self._step.rows_here, self._step.rows)
         return self._plain_mean(metric, values, sample_weight)
+
+    def _counts_rows(self, sample_weight: Any) -> bool:
+        """Return whether Keras weights a loss by this worker's rows, and not by the length of an output without rows.
+
+        In a graph, the number of rows is a tensor. For the loss of an output it is not known there.
+        """
+        return tf.is_tensor(sample_weight) or (
+            tf.executing_eagerly() and sample_weight is not None and sample_weight == int(self._step.rows_here)
+        )
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update a metric that is a function. A function that returns one number receives all rows."""

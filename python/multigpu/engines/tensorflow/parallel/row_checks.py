@@ -12,6 +12,7 @@ from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
 from multigpu.engines.tensorflow.replicas.global_batch import depending_on
 from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
+from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
 from multigpu.private_api.layers import is_fixed, sublayers, symbolic
 
@@ -94,7 +95,8 @@ def _reached_by_rows(model: keras.Model) -> set[int]:
     found = set[int]()
 
     def run(x: Any) -> None:
-        outputs = [flatten_composites([output]) for output in keras.tree.flatten(model(x))]
+        with keras.StatelessScope(collect_losses=True), inside_replica():  # in one graph, and without any change
+            outputs = [flatten_composites([output]) for output in keras.tree.flatten(model(x))]
         of_rows = depending_on(flatten_composites(keras.tree.flatten(x)))
         found.update(number for number, parts in enumerate(outputs) if any(map(of_rows, parts)))
 
