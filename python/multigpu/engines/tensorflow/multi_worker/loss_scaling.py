@@ -82,9 +82,9 @@ class _LossScaling:
 
         In a graph, the number of rows is a tensor. For the loss of an output it is not known there.
         """
-        return tf.is_tensor(sample_weight) or (
-            tf.executing_eagerly() and sample_weight is not None and sample_weight == int(self._step.rows_here)
-        )
+        rows_here: Any = self._step.rows_here
+        is_number = sample_weight is not None and tf.executing_eagerly()
+        return tf.is_tensor(sample_weight) or (is_number and sample_weight == int(rows_here))
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update a metric that is a function. A function that returns one number receives all rows."""
