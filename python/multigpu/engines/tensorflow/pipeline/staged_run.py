@@ -11,7 +11,13 @@ from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.private_api.gradients import dense
-from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, of_all_replicas, or_zeros, used_of
+from multigpu.engines.tensorflow.replicas.replica_run import (
+    counted_rows,
+    differentiable,
+    of_all_replicas,
+    or_zeros,
+    used_of,
+)
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -82,10 +88,19 @@ class StagedRun:
                     results += self.traces.whole(*self._taken(weights, number), *inputs[number])
         return Taped(tape, [*weights, *(x for slice_ in inputs for x in slice_)], results)
 
+    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
+        """Return the numbers of the results that may have a gradient."""
+        return self._of_all_slices(self._of_slice(results), results)
+
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Return the numbers of the results from which a gradient comes back."""
+        return self._of_all_slices(used_of(self._of_slice(results), self.structure), results)
+
+    def _of_slice(self, results: Sequence[tf.Tensor]) -> list[int]:
+        return differentiable(results[: self.shown.layout.num_differentiable])
+
+    def _of_all_slices(self, of_slice: Sequence[int], results: Sequence[tf.Tensor]) -> list[int]:
         each = len(results) // len(self.groups)
-        of_slice = used_of(results, self.shown.layout.num_differentiable, self.structure)
         return [slice_ * each + number for slice_ in range(len(self.groups)) for number in of_slice]
 
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:

@@ -33,6 +33,9 @@ class Run(Protocol):
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Return its results, to be differentiated once, with gradients of the gradient."""
 
+    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
+        """Return the numbers of the results that may have a gradient."""
+
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Return the numbers of the results from which a gradient comes back."""
 
@@ -83,8 +86,9 @@ class Backward:
     def gradient(self, *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
         """Return the gradients of packed weights and inputs, and of tables, if there are any."""
         used = self._run.used(self._results)
+        given = dict(zip(self._run.differentiable(self._results), upstream, strict=True))
         with tf.device(self._run.device):
-            gradients = self._first_order(used, [dense(upstream[i]) for i in used])
+            gradients = self._first_order(used, [dense(given[i]) for i in used])
             num_arrived = len(self._arrived)
             of_tables = self._run.of_all(gradients[num_arrived:])
         return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients

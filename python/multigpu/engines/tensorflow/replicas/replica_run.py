@@ -87,9 +87,13 @@ class ReplicaRun:
         outside = trained_outside(tape.watched_variables(), traced.tables)
         return replace(traced, tables=[*traced.tables, *outside]), Taped(tape, sources, results)
 
+    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
+        """Return the numbers of the results that may have a gradient."""
+        return differentiable(results[: self.shown.layout.num_differentiable])
+
     def used(self, results: Sequence[tf.Tensor]) -> list[int]:
         """Return the numbers of the results from which a gradient comes back."""
-        return used_of(results, self.shown.layout.num_differentiable, self.structure)
+        return used_of(self.differentiable(results), self.structure)
 
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
@@ -159,10 +163,14 @@ def of_all_replicas(
     return found
 
 
-def used_of(results: Sequence[tf.Tensor], num_differentiable: int, structure: GradientStructure) -> list[int]:
+def differentiable(results: Sequence[tf.Tensor]) -> list[int]:
+    """Return the numbers of the results that can have a gradient."""
+    return [number for number, x in enumerate(results) if is_differentiable(x)]
+
+
+def used_of(differentiable: Sequence[int], structure: GradientStructure) -> list[int]:
     """Return the numbers of the results of one replica from which a gradient comes back."""
-    candidates = [i for i in range(num_differentiable) if is_differentiable(results[i])]
-    return [i for i in candidates if i in structure.used] or candidates
+    return [number for number in differentiable if number in structure.used] or list(differentiable)
 
 
 def or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:

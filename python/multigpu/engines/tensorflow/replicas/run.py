@@ -19,9 +19,10 @@ R = TypeVar("R", bound=Run)
 def run_replica(run: R, arrived: Sequence[tf.Tensor]) -> tuple[R, list[tf.Tensor]]:
     """Return the run with what it has shown, and results for packed weights and other inputs.
 
-    The results are differentiable to any order.
+    The results are differentiable to any order: outputs and losses, not the updates of the state.
     """
     runs: list[R] = []
+    all_results: list[tf.Tensor] = []
 
     @custom_gradient
     def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
@@ -29,8 +30,11 @@ def run_replica(run: R, arrived: Sequence[tf.Tensor]) -> tuple[R, list[tf.Tensor
         runs.append(done)
         made, results = [first], first.results
         release_with_the_verb(made)
-        return results, Backward(done, arrived, results, made).gradient
+        all_results.extend(results)
+        differentiable = done.differentiable(results)
+        return [results[i] for i in differentiable], Backward(done, arrived, results, made).gradient
 
     with tf.device(run.device):
-        results = list(forward(*arrived))
-    return runs[0], results
+        given = forward(*arrived)
+    differentiable = dict(zip(runs[0].differentiable(all_results), given, strict=True))
+    return runs[0], [differentiable.get(i, x) for i, x in enumerate(all_results)]
