@@ -3,6 +3,7 @@
 Weights of these models are divided among the devices as those of large models are.
 """
 
+import jax
 import keras
 import numpy as np
 import pytest
@@ -13,6 +14,11 @@ from scipy import sparse
 from multigpu import multi_gpu_model, synchronize_batch_norm
 
 ROWS = 13  # in batches of 6: 6, 6 and 1
+
+
+@pytest.fixture(autouse=True)
+def divided(monkeypatch):
+    monkeypatch.setattr("multigpu.engines.jax.layout.SMALLEST", 2)
 
 
 def sgd():
@@ -54,6 +60,70 @@ class Counts(layers.Layer):
 
 def over(*middle):
     return lambda: keras.Sequential([keras.Input((5,)), layers.Dense(8), *[make() for make in middle], layers.Dense(3)])
+
+
+class LooksUp(layers.Layer):
+    """Each row, and one more row of the same table, which is also the last layer's kernel."""
+
+    def __init__(self, one):
+        super().__init__()
+        self.one = one
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(24, 8))
+
+    def call(self, ids):
+        table = ops.convert_to_tensor(self.table)
+        x = ops.mean(ops.take(table, ids, axis=0), axis=1) + self.one(table)
+        return 0.1 * ops.tanh(x) @ ops.transpose(table)
+
+
+ONE = {
+    "an array of one index": lambda table: ops.take(table, np.zeros((1, 1), "int32"), axis=0)[0],
+    "a number": lambda table: ops.take(table, 17, axis=0),
+    "an index in brackets": lambda table: table[5],
+    "a slice": lambda table: table[5:6],
+    "a slice of two": lambda table: ops.sum(table[11:13], axis=0),
+    "a segment": lambda table: ops.segment_sum(table[:1] ** 2, np.array([0]), 1),
+    "an update of one row": lambda table: ops.sum(ops.slice_update(table, (7, 0), table[:1]) ** 2, axis=0),
+    "a scatter of one row": lambda table: ops.sum(ops.scatter_update(table, [[7]], table[:1]) ** 2, axis=0),
+}
+
+
+def looks_up(one):
+    return lambda: keras.Sequential([keras.Input((4,), dtype="int32"), LooksUp(ONE[one]), layers.Dense(3)])
+
+
+@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize("one", ONE)
+def test_one_row_of_a_table_beside_others(one, gpus):
+    assert_same(looks_up(one), random_ids(ROWS, 4, below=24), gpus=gpus)
+
+
+@pytest.mark.parametrize("one", ["an array of one index", "a scatter of one row"])
+def test_one_row_of_a_table_in_a_loop_of_ones_own(one):
+    """Nothing of the gradient passes through multigpu."""
+    ids, y = random_ids(9, 4, below=24), random_rows(9, 3)
+
+    def trained(gpus):
+        keras.utils.set_random_seed(0)
+        template = looks_up(one)()
+        model = multi_gpu_model(template, gpus) if gpus else template
+
+        def loss(weights, ids, y):
+            return ops.mean((model.stateless_call(weights, [], ids)[0] - y) ** 2)
+
+        @jax.jit
+        def step(weights, ids, y):
+            return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights, ids, y), strict=True)]
+
+        weights = [variable.value for variable in template.trainable_variables]
+        for rows in (9, 8, 1):
+            weights = step(weights, ids[:rows], y[:rows])
+        return weights
+
+    for weight, expected in zip(trained(3), trained(None), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
 
 
 DENSE = {

@@ -13,7 +13,7 @@ from multigpu.base.replaced import replaced
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
-from multigpu.engines.jax.program import has, trace
+from multigpu.engines.jax.program import equations, has, is_single, trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
 from multigpu.engines.jax.steps import KINDS, StepFunction
@@ -61,11 +61,14 @@ class Training(keras.Model):
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
         call = functools.partial(self.template.stateless_call, trainable, non_trainable, **kwargs)
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
-        # the gradient is computed outside, where a sort's gradient is not edited: see `program.py`
-        if traced and not has(trace(call, *args)[0], "sort"):
-            args = jax.tree.map(lambda x: divide(x, layout_of(self.plan)), args)
-        return call(*args)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+            program, layout = trace(call, *args)[0], layout_of(self.plan)
+            # the gradient is computed outside, where it is not edited: see `divisible()`
+            if not has(program, "sort"):
+                args = jax.tree.map(lambda x: divide(x, layout), args)
+            if any(map(is_single, equations(program))):
+                trainable = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, layout.copied), trainable)
+        return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
 
     def _check_scope(self) -> None:
         check_no_distribution()
