@@ -45,15 +45,13 @@ def _inside(equation: core.JaxprEqn) -> list[Any]:
 
 
 def divisible(part: Any) -> Any:
-    """Return a program, or parameters with programs, that XLA divides correctly: three of its faults do not occur.
+    """Return a program, or parameters with programs, without three faults of XLA's division among devices.
 
-    The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
-    compares them with a signed number (`Check failed: ShapeUtil::IsScalarWithElementType`).
-
-    Before JAX 0.12, the update of a single row of an array that was summed over devices and then divided is wrong: all
-    devices but one write another row's value into their first row. Two updates are right.
-
-    The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
+    - The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
+      compares them with a signed number (`Check failed: ShapeUtil::IsScalarWithElementType`).
+    - Before JAX 0.12, a sum over devices that is divided, and then updated at one index, is wrong: XLA combines two
+      slices of it, and all devices but one write another row into their first one.
+    - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     """
     if isinstance(part, core.Jaxpr):  # from JAX 0.12 on, there is no other class
         return part.replace(eqns=[new for equation in part.eqns for new in _divisible(equation)])
@@ -65,21 +63,20 @@ def divisible(part: Any) -> Any:
 
 
 def _divisible(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
-    """Return the equation, with its indices converted if they are unsigned, and updated twice if it has one index."""
+    """Return the equation, or others with the same result."""
     if _pads_few(equation):
         return [_equation(functools.partial(_pad_by_update, equation), equation.invars, equation.outvars)]
-    if not equation.primitive.name.startswith(("gather", "scatter")):
+    if not _takes_indices(equation):
         params = {name: divisible(value) for name, value in equation.params.items()}
         return [equation.replace(params=params)]
     operand, indices, *updates = equation.invars
     before = []
     if np.issubdtype(indices.aval.dtype, np.unsignedinteger):
-        convert = _equation(lambda x: jax.lax.convert_element_type(x, np.int32), [indices])
-        before, indices = [convert], convert.outvars[0]
-    equation = equation.replace(invars=[operand, indices, *updates])
-    if not (updates and is_single(equation)):
-        return [*before, equation]
-    return [*before, _equation(functools.partial(_update_twice, equation), equation.invars, equation.outvars)]
+        before = [_equation(lambda x: jax.lax.convert_element_type(x, np.int32), [indices])]
+        equation = equation.replace(invars=[operand, *before[0].outvars, *updates])
+    if updates and has_one_index(equation):
+        equation = _equation(functools.partial(_apart, equation), equation.invars, equation.outvars)
+    return [*before, equation]
 
 
 def _equation(function: Callable[..., Any], inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> core.JaxprEqn:
@@ -88,46 +85,34 @@ def _equation(function: Callable[..., Any], inputs: Sequence[Any], outputs: Sequ
     return equation.replace(invars=list(inputs), outvars=list(outputs) or equation.outvars)
 
 
-def is_single(equation: core.JaxprEqn) -> bool:
+def _takes_indices(equation: core.JaxprEqn) -> bool:
+    return equation.primitive.name.startswith(("gather", "scatter"))
+
+
+def has_one_index(equation: core.JaxprEqn) -> bool:
     """Return whether an equation reads or updates an array at a single index."""
-    takes_indices = equation.primitive.name.startswith(("gather", "scatter"))
-    return takes_indices and math.prod(equation.invars[1].aval.shape[:-1]) == 1
+    return _takes_indices(equation) and math.prod(equation.invars[1].aval.shape[:-1]) == 1
+
+
+def _apart(equation: core.JaxprEqn, operand: jax.Array, *others: jax.Array) -> jax.Array:
+    """Run an equation. XLA combines neither its operand nor its result with other equations."""
+    result = equation.primitive.bind(jax.lax.optimization_barrier(operand), *others, **equation.params)
+    return jax.lax.optimization_barrier(result)
 
 
 def _pads_few(equation: core.JaxprEqn) -> bool:
-    """Return whether an equation only adds elements, around few of them."""
+    """Return whether an equation only adds elements, before and after a few."""
     if equation.primitive.name != "pad":
         return False
-    padded = [each for each in zip(equation.params["padding_config"], equation.invars[0].aval.shape, strict=True)]
-    only_adds = all(low >= 0 and high >= 0 and not between for (low, high, between), _ in padded)
-    return only_adds and any(low and high and size <= FEW for (low, high, _), size in padded)
+    config = equation.params["padding_config"]
+    only_adds = all(low >= 0 and high >= 0 and not between for low, high, between in config)
+    few = [
+        low and high and size <= FEW for (low, high, _), size in zip(config, equation.invars[0].aval.shape, strict=True)
+    ]
+    return only_adds and any(few)
 
 
 def _pad_by_update(equation: core.JaxprEqn, operand: jax.Array, value: jax.Array) -> jax.Array:
     """Pad an array by writing it into a larger one."""
     begins = [low for low, *_ in equation.params["padding_config"]]
     return jax.lax.dynamic_update_slice(jax.numpy.full(equation.outvars[0].aval.shape, value), operand, begins)
-
-
-def _update_twice(equation: core.JaxprEqn, operand: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
-    """Update an array at one index, and there once more without an effect."""
-    numbers = equation.params["dimension_numbers"]
-    window = [updates.shape[axis] for axis in numbers.update_window_dims]
-    neutral = {
-        "scatter-add": jax.numpy.zeros_like,
-        "scatter-sub": jax.numpy.zeros_like,
-        "scatter-mul": jax.numpy.ones_like,
-    }
-    again = neutral.get(equation.primitive.name, lambda x: x)(updates)
-    numbers = numbers._replace(
-        update_window_dims=tuple(range(1, len(window) + 1)),
-        operand_batching_dims=(),
-        scatter_indices_batching_dims=(),
-        inserted_window_dims=tuple(sorted((*numbers.inserted_window_dims, *numbers.operand_batching_dims))),
-    )
-    return equation.primitive.bind(
-        operand,
-        jax.numpy.stack([indices.reshape(-1)] * 2),
-        jax.numpy.stack([x.reshape(window) for x in (updates, again)]),
-        **{**equation.params, "dimension_numbers": numbers, "unique_indices": False},
-    )
