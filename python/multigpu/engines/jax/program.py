@@ -94,6 +94,12 @@ def has_one_index(equation: core.JaxprEqn) -> bool:
     return _takes_indices(equation) and math.prod(equation.invars[1].aval.shape[:-1]) == 1
 
 
+def groups_channels(equation: core.JaxprEqn) -> bool:
+    """Return whether an equation is a convolution in groups: XLA divides it wrongly beside others, with its kernel."""
+    numbers = (equation.params.get(name, 1) for name in ("feature_group_count", "batch_group_count"))
+    return max(numbers) > 1
+
+
 def _apart(equation: core.JaxprEqn, operand: jax.Array, *others: jax.Array) -> jax.Array:
     """Run an equation. XLA combines neither its operand nor its result with other equations."""
     result = equation.primitive.bind(jax.lax.optimization_barrier(operand), *others, **equation.params)

@@ -8,7 +8,7 @@ import jax
 import keras
 
 from multigpu.engines.jax.layout import Layout, on_mesh
-from multigpu.engines.jax.program import LOOPS, has, run, trace
+from multigpu.engines.jax.program import LOOPS, equations, groups_channels, has, run, trace
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -59,7 +59,8 @@ class StepFunction:
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
         # gathered once, not in each turn of a loop; nor does XLA divide activations both by workers and by devices
-        if has(program, *LOOPS) or self._layout.mesh != self._layout.own:
+        grouped = any(map(groups_channels, equations(program)))
+        if grouped or has(program, *LOOPS) or self._layout.mesh != self._layout.own:
             weights = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._layout.copied), state[0])
             state = (weights, *state[1:])
         outputs, new = run(program, structure, state, data)
