@@ -223,3 +223,23 @@ def test_a_function_with_a_trace_of_its_own_reads_and_trains_the_weights_of_now(
 
     for given, expected in zip(numbers(3), numbers(None), strict=True):
         np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
+
+
+def optimized_input(model):
+    """A variable as the input, which a loop optimizes, as DeepDream does."""
+    image, losses = tf.Variable(X), []
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(image) ** 2)
+        image.assign_sub(tape.gradient(loss, image))
+        losses.append(loss)
+    return [*losses, image, model.predict_on_batch(image)]
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_variable_may_be_the_input_and_has_the_gradient_of_one_device(eagerly):
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(8, "tanh"), layers.Dense(1)])
+    parallel = multi_gpu_model(template, gpus=3)
+    parallel.compile(run_eagerly=eagerly)
+    for one, several in zip(optimized_input(template), optimized_input(parallel), strict=True):
+        np.testing.assert_allclose(several, one, **ONE_CALL)

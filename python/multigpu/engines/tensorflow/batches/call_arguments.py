@@ -94,8 +94,9 @@ class CallArguments:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert arrays to tensors, as Keras does with the inputs of a layer. Flags and None do not change."""
-    return tf.convert_to_tensor(leaf) if hasattr(leaf, "__array__") and not tf.is_tensor(leaf) else leaf
+    """Convert arrays and variables to tensors, as ops do with the inputs of a layer. Flags and None do not change."""
+    is_array = hasattr(leaf, "__array__") and not tf.is_tensor(leaf)
+    return tf.convert_to_tensor(leaf) if is_array or isinstance(leaf, tf.Variable) else leaf
 
 
 def _has_rows(leaf: Any) -> bool:
