@@ -17,6 +17,7 @@ from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_l
 from multigpu.engines.tensorflow.parallel.call_as_function import CallAsFunction
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, data_parallel
 from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
+from multigpu.engines.tensorflow.parallel.python_values import are_same, python_values
 from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
@@ -54,7 +55,8 @@ class DataParallelCall:
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
-        self._as_function = CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
+        self._values: list[Any] | None = None  # in Python, after the last direct call
+        self._as_function = self._function()
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
         """Return outputs and added losses for one batch."""
@@ -64,7 +66,14 @@ class DataParallelCall:
         if run_eagerly or tf.config.functions_run_eagerly():
             return self._spread(CallArguments(args, kwargs), eager=True).given
         with self.layer_named():
-            return self._as_function(args, kwargs, self._fingerprint())
+            if self._values is not None and not are_same(self._values, python_values(self._template)):
+                self._as_function = self._function()  # what was traced has the old values
+            given = self._as_function(args, kwargs, self._fingerprint())
+            self._values = python_values(self._template)
+            return given
+
+    def _function(self) -> CallAsFunction:
+        return CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
 
     def _refuse_one_program(self) -> None:
         if within_xla():
