@@ -35,7 +35,7 @@ def test_workers_with_other_models_are_refused_by_all(tmp_path):
     for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, WIDTH="3,4")):
         assert code != 0
         assert "Expected the same program on all workers" in printed
-        assert "on worker 1 at 127.0.0.1:" in printed
+        assert "Received: worker 1 at 127.0.0.1:" in printed
 
 
 def test_steps_that_are_not_compiled_are_refused_by_all(tmp_path):
