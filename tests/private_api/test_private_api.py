@@ -328,8 +328,8 @@ def test_a_step_is_optimized_in_one_round_and_nothing_else_is(training):
     before = passes()
     with optimized_once(training):
         assert passes().meta_optimizer_iterations == RewriterConfig.ONE
-        assert passes().arithmetic_optimization == before.arithmetic_optimization
-        for each in (passes().constant_folding, passes().remapping):
+        assert passes().constant_folding == before.constant_folding  # otherwise a step has more copies
+        for each in (passes().shape_optimization, passes().remapping):
             assert each == (RewriterConfig.OFF if training else RewriterConfig.DEFAULT)
     assert passes() == before
 
