@@ -75,7 +75,7 @@ as_numbers <- function(x, name) {
   if (is.character(x)) {
     refuse(
       "columns of numbers or factors", c("the character column `", name, "`"),
-      "Make it a factor, whose levels become numbers from 0, or pass `list(numbers, strings)` to a model with two inputs."
+      "Make it a factor, whose levels become numbers from 0, or give a model with two inputs `list(numbers, strings)`."
     )
   }
   check_data(x, paste0("`", name, "`"))

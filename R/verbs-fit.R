@@ -39,8 +39,8 @@
 #'
 #' @section Data:
 #' Columns of a data frame are numbers or factors, and 64-bit integers of the package bit64 are numbers. Batches of a
-#' sparse matrix are made dense for models whose inputs are not sparse. A matrix of strings is for models with inputs for
-#' strings. An `NA`, dates and times raise an error that names the column; a `NaN` is passed on.
+#' sparse matrix are made dense for models whose inputs are not sparse. A matrix of strings is for models with inputs
+#' for strings. An `NA`, dates and times raise an error that names the column; a `NaN` is passed on.
 #'
 #' @section Memory:
 #' Python reads large R arrays in place, without copying them: each batch is sliced and cast when it is needed. The
