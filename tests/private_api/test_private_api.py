@@ -7,6 +7,7 @@ import ast
 import contextlib
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keras
@@ -28,6 +29,7 @@ from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory, is_seed
 from multigpu.private_api import data_adapters, functional, hooks, losses, serialization
 from multigpu.private_api import layers as of_layers
+from multigpu.private_api.default_generator import as_default_generator, default_generator
 
 PACKAGE = Path(multigpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
@@ -119,6 +121,21 @@ def test_the_backing_variable_is_read_and_gets_other_memory():
 def test_seeds_have_their_name():
     assert is_seed(keras.random.SeedGenerator(1).state)
     assert not is_seed(keras.Variable(1.0))
+
+
+def test_each_thread_has_a_default_generator_of_its_own_unless_it_is_given_one():
+    def drawn(generator):
+        with as_default_generator(generator) if generator else contextlib.nullcontext():
+            keras.random.normal((2,))
+            return default_generator()
+
+    keras.utils.set_random_seed(1)
+    assert default_generator() is None
+    here = drawn(None)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(drawn, here).result() is here
+        assert thread.submit(drawn, None).result() is not here
+    assert default_generator() is here
 
 
 def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():

@@ -1,5 +1,7 @@
 """Replicas draw the noise of one device: each slice that of its rows."""
 
+import random as python_random
+
 import keras
 import numpy as np
 import pytest
@@ -211,6 +213,25 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_training_with_noise_is_that_of_one_device(way):
     assert_same_training(noisy, X, Y, compile=lambda: {**mean_squared(), **WAYS[way]}, only_fit=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_seeds_set_after_compile_count_as_on_one_device_and_nothing_else_is_drawn_from_python(way):
+    def numbers(gpus):
+        template = noisy()
+        model = multigpu.multi_gpu_model(template, gpus=gpus) if gpus else template
+        model.compile(**{**mean_squared(), **WAYS[way]})
+        of_steps, of_python = [], []
+        for seed in (5, 9):
+            keras.utils.set_random_seed(seed)  # which takes Keras' default generator away
+            of_steps += model.fit(X, Y, batch_size=8, verbose=0).history["loss"]
+            of_python.append(python_random.random())
+        return [*of_steps, *model.predict(X, verbose=0)], of_python
+
+    (expected, python_of_one), (found, python) = numbers(None), numbers(3)
+    for number, of_one in zip(found, expected, strict=True):
+        np.testing.assert_allclose(number, of_one, **FLOAT32)
+    assert python == python_of_one
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])

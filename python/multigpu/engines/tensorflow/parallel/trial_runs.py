@@ -27,6 +27,7 @@ from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
+from multigpu.private_api.default_generator import as_default_generator, default_generator
 
 Change = Callable[[tf.Tensor], tf.Tensor]
 
@@ -72,6 +73,7 @@ class TrialRuns:
         self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch
         self._traced: Traced | None = None
+        self._generator = default_generator()
         self.of_trace = OfTrace()
         with self._apart():
             try:
@@ -86,6 +88,7 @@ class TrialRuns:
                 raise
             except Exception:  # any error of code that needs numbers
                 pass
+        self._generator = default_generator()  # that of the trace: the thread of a check would make another
 
     def take(self, inputs: Sequence[tf.Tensor]) -> int:
         """Store values of the call's inputs: scalars, then components of tensors. Return the number of rows."""
@@ -164,8 +167,9 @@ class TrialRuns:
         before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._template.model.variables))
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
+        noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
         try:
-            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]):
+            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]), noise:
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.private_api.gradients import with_dense_gradient
 from multigpu.engines.tensorflow.private_api.graphs import around_xla
-from multigpu.engines.tensorflow.private_api.variables import is_seed
+from multigpu.engines.tensorflow.private_api.variables import backing_variable, is_seed
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import read, stored_dtype
@@ -160,8 +160,18 @@ class ReplicaScope(keras.StatelessScope):
 
     def _begin(self, variable: keras.Variable) -> tf.Tensor:
         """Return the initial value of a variable that was not sent."""
+        if backing_variable(variable) is None:
+            self._initialize_new()
         with around_xla():
             return self._begin_with(variable, read(variable))
+
+    def _initialize_new(self) -> None:
+        """Give variables that code has made in this scope their values now, as Keras does at the scope's end."""
+        outside, self.original_scope = self.original_scope, None
+        with tf.init_scope(), tf.device("CPU:0"):
+            self.__exit__()
+        self.__enter__()
+        self.original_scope = outside
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Set the value with which the template starts, or one more copy of it."""
