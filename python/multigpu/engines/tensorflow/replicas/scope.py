@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.base.replaced import set_to
+from multigpu.base.replaced import replaced, set_to
 from multigpu.engines.tensorflow.private_api.gradients import with_dense_gradient
 from multigpu.engines.tensorflow.private_api.graphs import around_xla
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, is_seed
@@ -167,11 +167,9 @@ class ReplicaScope(keras.StatelessScope):
 
     def _initialize_new(self) -> None:
         """Give variables that code has made in this scope their values now, as Keras does at the scope's end."""
-        outside, self.original_scope = self.original_scope, None
-        with tf.init_scope(), tf.device("CPU:0"):
+        with tf.init_scope(), tf.device("CPU:0"), replaced(self, "original_scope", None):
             self.__exit__()
-        self.__enter__()
-        self.original_scope = outside
+            self.__enter__()
 
     def _begin_with(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Set the value with which the template starts, or one more copy of it."""
