@@ -94,6 +94,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=ALL_SECONDS / 60, help="limit of all parts together (20)")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the part as well, which would keep its memory
     if options.simulate:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     num_gpus = len(tf.config.list_physical_devices("GPU"))

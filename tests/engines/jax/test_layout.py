@@ -38,6 +38,11 @@ def test_the_largest_axis_that_the_devices_divide_is_divided(shape, spec):
     assert make_layout().in_step(np.empty(shape)).spec == spec
 
 
+def test_a_worker_with_one_device_has_whole_arrays():
+    layout = Layout(make_mesh(NAMES, [0]), make_mesh(NAMES[:1], [0]))
+    assert layout.in_step(np.empty((64, 128))).spec == PartitionSpec()
+
+
 @pytest.mark.parametrize(("count", "parts"), [(8, 8), (4, 4), (12, 4), (6, 2), (7, 1), (1, 1), (80, 8)])
 def test_rows_lie_in_as_many_parts_as_divide_them(count, parts):
     shard = make_layout().rows(count).shard_shape((count, 3))

@@ -49,7 +49,7 @@ class Layout:
     def in_step(self, variable: Any) -> NamedSharding:
         """Return the layout of a variable's value while a step runs."""
         shape = tuple(variable.shape)
-        if math.prod(shape) < SMALLEST:
+        if math.prod(shape) < SMALLEST or self.own.size == 1:
             return self.copied
         whole = [axis for axis, size in enumerate(shape) if size % self.own.size == 0]
         if whole:

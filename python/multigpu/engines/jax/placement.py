@@ -9,6 +9,7 @@ import jax
 import keras
 import numpy as np
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.jax.devices import device_named, host, make_mesh, visible_devices
 from multigpu.engines.jax.layout import Layout, put
 from multigpu.plan.plan import Plan
@@ -16,11 +17,22 @@ from multigpu.plan.plan import Plan
 
 @functools.cache
 def layout_of(plan: Plan) -> Layout:
-    """Return a plan's layout of arrays, always the same meshes: JAX does not combine two equal ones."""
+    """Return a plan's layout of arrays, always the same meshes: JAX does not combine two equal ones.
+
+    Raises:
+        ValueError: the plan has GPUs and CPUs.
+    """
+    kinds = sorted({name.split(":")[0] for name in plan.devices})
+    if len(kinds) > 1:
+        raise refuse(
+            "devices of one kind, because on JAX, one program runs on all of them",
+            f"{' and '.join(kinds)}, in {', '.join(plan.devices)}",
+            "List GPUs only, as in `gpus=['GPU:0', 'GPU:1']`.",
+        )
     own = make_mesh(plan.devices, [jax.process_index()])
     mesh = own if jax.process_count() == 1 else make_mesh(plan.devices, range(jax.process_count()))
-    kinds = {memory.kind for memory in own.devices.flat[0].addressable_memories()}  # of a CPU before JAX 0.7 one alone
-    return Layout(mesh, own, on_host=plan.cpu_relocation and "pinned_host" in kinds)
+    memories = {memory.kind for memory in own.devices.flat[0].addressable_memories()}  # before JAX 0.7, a CPU has one
+    return Layout(mesh, own, on_host=plan.cpu_relocation and "pinned_host" in memories)
 
 
 def place_weights(model: keras.Model, plan: Plan) -> None:

@@ -34,6 +34,14 @@ class StepFunction:
 
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
         """Run one execution: as many steps as the model makes in one, as long as there are batches."""
+        with jax.default_device(None):  # the host, outside of steps
+            return self._execution(state, iterator)
+
+    def forget(self) -> None:
+        """Release the last state, which variables may replace between calls of `fit`."""
+        self._last = None
+
+    def _execution(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
         outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
         results = [outputs]
         for data in itertools.islice(iterator, self._model.steps_per_execution - 1):

@@ -13,6 +13,7 @@ from multigpu.base.replaced import replaced
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
+from multigpu.engines.jax.private_api.batches import batches_on_host
 from multigpu.engines.jax.program import equations, groups_channels, has, has_one_index, trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
@@ -129,7 +130,8 @@ class Training(keras.Model):
         template, compiled = self.template, compilation(self.template)
         before = {f"{kind}_function": getattr(template, f"{kind}_function") for kind in KINDS}
         with contextlib.ExitStack() as stack:
-            stack.enter_context(jax.default_device(host()))  # batches and new variables wait there, not on a GPU
+            stack.enter_context(jax.default_device(host()))  # new variables wait there, not on a GPU
+            stack.enter_context(batches_on_host())  # until the step sends each row to its device
             for kind in KINDS:
                 stack.enter_context(replaced(template, f"make_{kind}_function", functools.partial(self._give, kind)))
             if not self.plan.cpu_relocation:
@@ -137,6 +139,8 @@ class Training(keras.Model):
             try:
                 yield
             finally:
+                for _, step in self._made.values():
+                    step.forget()
                 for name, function in before.items():
                     setattr(template, name, function if compilation(template) is compiled else None)
                 if self.plan.cpu_relocation:  # arrays in pinned memory cannot be used in computations outside of a step
