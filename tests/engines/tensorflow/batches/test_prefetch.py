@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.batches import prefetch
 from multigpu.engines.tensorflow.batches.prefetch import SlicedBatches, can_be_sent
 from multigpu.engines.tensorflow.batches.split_merge import share_rows, split
 
@@ -62,6 +63,32 @@ def test_no_more_than_two_batches_are_read_ahead():
     for number in range(3):
         assert float(next(iterator).batch[0, 0]) == number
     assert len(taken) <= 3 + 2  # one is on the devices, one waits
+
+
+def test_an_iterator_reads_nothing_until_the_first_batch_is_wanted():
+    begun = []
+
+    def counted():
+        begun.append(1)
+        yield np.ones((6, 1), "float32")
+
+    dataset = tf.data.Dataset.from_generator(counted, output_signature=tf.TensorSpec([None, 1]))
+    sliced = SlicedBatches(dataset, DEVICES)
+    for _ in range(3):
+        iter(sliced)
+    assert len(begun) == 0
+    assert len(list(sliced)) == 1
+    assert len(begun) == 1
+
+
+def test_slices_are_traced_once_for_all_datasets_of_a_type(monkeypatch):
+    traced = []
+    monkeypatch.setattr(prefetch, "share_rows", lambda *args: traced.append(1) or share_rows(*args))
+    for first in range(3):
+        dataset = tf.data.Dataset.from_tensor_slices({"only here": np.arange(first, first + 7.0)}).batch(3)
+        given = [element.batch["only here"] for element in SlicedBatches(dataset, DEVICES)]
+        assert np.concatenate(given).tolist() == list(range(first, first + 7))
+    assert len(traced) == 1
 
 
 def test_an_iterator_that_is_left_in_the_midst_leaves_no_thread_behind():

@@ -1,5 +1,7 @@
 """Send slices of the next batch to their devices while a step still works on the current batch."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -34,17 +36,17 @@ class SlicedBatches:
     """A dataset whose batches have slices, for Keras' loop to iterate over."""
 
     def __init__(self, batches: tf.data.Dataset, devices: tuple[str, ...]) -> None:
+        self._batches = batches
         self._spec = SlicedIteratorSpec(batches.element_spec, devices)
-        spread = type(batches.element_spec) is tuple  # iterates over the arguments of a function
-        elements = batches.flat_map(lambda *batch: _in_turn(batch if spread else batch[0], len(devices)))
-        options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False  # enough batches are prepared already
-        self._elements = elements.with_options(options)
 
     def __iter__(self) -> "SlicedIterator":
-        spec = self._spec
-        iterators = iterators_on(("CPU:0", *spec.devices), self._elements, spec.sent, spec.types)
-        return SlicedIterator(iterators, spec)
+        return SlicedIterator(self._begin, self._spec)
+
+    def _begin(self) -> list[tf.data.Iterator]:
+        """Return iterators for the CPU and for each device, which begin to read."""
+        cut, spec = _cut(self._spec), self._spec
+        elements = tf.data.experimental.from_variant(cut(tf.data.experimental.to_variant(self._batches)), spec.types[0])
+        return iterators_on(("CPU:0", *spec.devices), elements, spec.sent, spec.types)
 
 
 def can_be_sent(spec: Any) -> bool:
@@ -58,6 +60,22 @@ def sent_ahead(batch: Any) -> tuple[int, ...]:
     """Return the inputs that are sent ahead, as positions among all tensors of a batch."""
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
     return tuple(position for position, leaf in enumerate(tf.nest.flatten(inputs)) if leaf.dtype.name not in ON_HOST)
+
+
+@functools.lru_cache
+def _cut(spec: "SlicedIteratorSpec") -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function from a dataset to one of its batches and slices in turn: traced once, not in each `fit`."""
+    spread = type(spec.batch) is tuple  # iterates over the arguments of a function
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # enough batches are prepared already
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.variant)], autograph=False)
+    def cut(batches: tf.Tensor) -> tf.Tensor:
+        given = tf.data.experimental.from_variant(batches, spec.batch)
+        elements = given.flat_map(lambda *batch: _in_turn(batch if spread else batch[0], len(spec.devices)))
+        return tf.data.experimental.to_variant(elements.with_options(options))
+
+    return cut
 
 
 def _in_turn(batch: Any, num_replicas: int) -> tf.data.Dataset:
@@ -82,9 +100,14 @@ def _part(x: tf.Tensor, turn: tf.Tensor, num_replicas: int, is_sent: bool) -> tf
 class SlicedIterator(tf.data.Iterator):
     """The iterator of Keras' loop: one iterator on the CPU and one on each device, all at the same batch."""
 
-    def __init__(self, iterators: list[tf.data.Iterator], spec: "SlicedIteratorSpec") -> None:
-        self.iterators = iterators
+    def __init__(self, begin: Callable[[], list[tf.data.Iterator]], spec: "SlicedIteratorSpec") -> None:
+        self._begin = begin
         self._spec = spec
+
+    @functools.cached_property
+    def iterators(self) -> list[tf.data.Iterator]:
+        """The iterators, which begin with the first batch: Keras' loop makes one more at the end of each epoch."""
+        return self._begin()
 
     def get_next(self) -> SlicedBatch:
         """Return the next batch. Raise `tf.errors.OutOfRangeError` if there is none."""
@@ -150,7 +173,7 @@ class SlicedIteratorSpec(tf.TypeSpec):
         return value.iterators
 
     def _from_components(self, components: list[tf.data.Iterator]) -> SlicedIterator:
-        return SlicedIterator(components, self)
+        return SlicedIterator(lambda: components, self)
 
 
 def _of_slice(spec: tf.TensorSpec, replica: int, num_replicas: int) -> tf.TensorSpec:
