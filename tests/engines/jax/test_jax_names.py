@@ -1,4 +1,4 @@
-"""A JAX or Keras that lacks what the engine uses is refused at import. Files use only the names that tables list."""
+"""A JAX that lacks what the engine uses is refused at import, and no file uses other names than the table lists."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from multigpu.engines import jax as engine
 from multigpu.engines.jax.jax_names import JAX
-from multigpu.engines.jax.private_api import KERAS_ON_JAX
 
 FILES = sorted(Path(engine.__file__).parent.rglob("*.py"))
 PAIRS = [(owner, name) for owner, names in JAX.attributes.items() for name in names]
@@ -34,14 +33,3 @@ def test_what_is_missing_is_named(monkeypatch, owner, name):
     monkeypatch.delattr(f"{owner}.{name}")
     with pytest.raises(ImportError, match=rf"Expected a JAX .* which lacks '{owner}.{name}'\. Run `pip install"):
         JAX.check()
-
-
-def test_a_keras_whose_loop_puts_batches_on_devices_otherwise_is_refused(monkeypatch):
-    monkeypatch.delattr("keras.src.backend.jax.trainer._distribute_data")
-    with pytest.raises(ImportError, match=r"Expected a Keras .* which lacks '.*trainer\._distribute_data'\. Run `pip"):
-        KERAS_ON_JAX.check()
-    monkeypatch.undo()
-    monkeypatch.delattr("keras.src.backend.jax.trainer.JAXEpochIterator._one_batch_ahead_iterator")
-    monkeypatch.delattr("keras.src.backend.jax.trainer.JAXEpochIterator._get_distributed_iterator")
-    with pytest.raises(ImportError, match=r"JAXEpochIterator\._distribute_data"):
-        KERAS_ON_JAX.check()

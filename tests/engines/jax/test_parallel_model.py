@@ -12,7 +12,6 @@ from equality import assert_same_numbers, assert_same_training, random_rows
 from keras import layers, ops
 
 import multigpu
-from multigpu.engines.jax import rows
 from multigpu.engines.jax.placement import layout_of
 from multigpu.plan.plan import Plan
 
@@ -266,30 +265,6 @@ def test_nothing_is_set_beyond_a_verb():
     assert (model.train_function, model.test_function, model.predict_function) == (None, None, None)
     assert jax.config.jax_default_device is None
     assert keras.distribution.distribution() is None
-
-
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])  # before a GPU's step, Keras' loop has the next batch already
-def test_a_batch_stays_on_the_host_until_its_rows_go_to_their_devices(monkeypatch, backend):
-    monkeypatch.setattr("keras.src.backend.jax.trainer.jax.default_backend", lambda: backend)
-    seen = []
-
-    def send(batch, *args, **kwargs):
-        seen.extend(map(type, jax.tree.leaves(batch)))
-        return rows.send(batch, *args, **kwargs)
-
-    monkeypatch.setattr("multigpu.engines.jax.steps.send", send)
-    model = compiled(build())
-    parallel = multigpu.multi_gpu_model(model, 4)
-    parallel.fit(X, Y, batch_size=4, verbose=0)
-    parallel.train_on_batch(X, Y)
-    parallel.evaluate(X, Y, verbose=0)
-    parallel.predict(X, verbose=0)
-    assert set(seen) == {np.ndarray}
-    assert len(seen) > 8
-    plain = []
-    model.train_function = lambda state, batches: plain.extend(map(type, jax.tree.leaves(next(batches)))) or ({}, state)
-    model.train_on_batch(X, Y)
-    assert not set(plain) & {np.ndarray}  # Keras' own way, for the template itself
 
 
 @pytest.mark.parametrize("gpus", [["CPU:0", "CPU:1"], 4])
