@@ -60,8 +60,8 @@ medians over rounds in which the strategies take turns. MirroredStrategy and the
 devices and data. [keras2_algorithm.py](../lib/keras2_algorithm.py) reads variables one by one and packs nothing.
 """
 NO_GPUS = """\
-All figures are of CPU devices. [GPU.md](GPU.md) has those of one GPU. Nothing has run on several GPUs yet: `make gpu-check`
-measures on them, if you have some.
+All figures are of CPU devices. [GPU.md](GPU.md) has those of one GPU. Nothing has run on several GPUs yet: if you have
+some, `make gpu-check` measures on them.
 """
 
 
