@@ -51,15 +51,19 @@ class TrialStep:
         trainable, slots = self._optimizer.stateless_apply(slots, gradients, trainable)
         return {"loss": loss}, (trainable, others, slots, metrics)
 
-    def work_memory(self, layout: Layout, inputs: Any) -> int:
-        """Return the bytes that a device needs for gathered weights, gradients and activations."""
+    def compiled(self, layout: Layout, inputs: Any) -> Any:
+        """Return the step's program for the devices of a layout."""
         template = self._template
         kinds: Any = template.trainable_variables, template.non_trainable_variables, self.slots, []
         state = tuple(
             [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=layout.at_rest(v)) for v in kind] for kind in kinds
         )
         run = StepFunction(self, "train", layout, cpu_merge=False).run
-        memory = run.lower(state, inputs).compile().memory_analysis()
+        return run.lower(state, inputs).compile()
+
+    def work_memory(self, layout: Layout, inputs: Any) -> int:
+        """Return the bytes that a device needs for gathered weights, gradients and activations."""
+        memory = self.compiled(layout, inputs).memory_analysis()
         return memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
 
 
@@ -86,7 +90,7 @@ def estimate_devices(
     layout, step = layout_of(plan), TrialStep(template, optimizer)
     sides = [_batch(template, side, batch_size, layout) for side in ("inputs", "outputs")]
     come, go = (sum(num_bytes(x.value.shape, x.value) for x in side) // layout.mesh.size for side in sides)
-    activations = step.work_memory(layout, _as_given(template, sides[0])) if sides[0] else None
+    activations = step.work_memory(layout, batch_of(template, batch_size, layout)) if sides[0] else None
     kept = [[], []] if plan.cpu_relocation else [template.weights, step.slots]
     weights, slots = (sum(bytes_on_device(variable, layout) for variable in each) for each in kept)
     moved = moved_in_step(template, layout)
@@ -109,7 +113,9 @@ def estimate_devices(
     return [DeviceEstimate(device=name, rows=number, **same) for name, number in rows], all_weights, all_slots
 
 
-def _as_given(template: keras.Model, inputs: list[Rows]) -> Any:
+def batch_of(template: keras.Model, rows: int, layout: Layout) -> Any:
+    """Return the inputs of a template as they are in a step, in its own structure."""
+    inputs = _batch(template, "inputs", rows, layout)
     return inputs[0] if isinstance(template, keras.Sequential) else keras.tree.pack_sequence_as(template.input, inputs)
 
 
