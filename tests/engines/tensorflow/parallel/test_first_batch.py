@@ -229,6 +229,15 @@ def test_every_way_of_calling_ends_before_a_weight_has_changed(way):
     assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
 
 
+def test_a_refused_method_leaves_the_errors_of_other_calls_as_they_are():
+    parallel = multi_gpu_model(after_a_layer(Compares(name="mixes")), gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        parallel.fit(X, Y, batch_size=16, verbose=0)
+    with pytest.raises(ValueError, match="is incompatible with the layer"):
+        parallel(X[:, :3])
+
+
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_several_steps_in_one_and_a_class_of_ones_own_are_checked(run_eagerly):
     class Own(keras.Model):

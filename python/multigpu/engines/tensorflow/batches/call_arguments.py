@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
+from multigpu.engines.tensorflow.batches.split_merge import count_rows
 
 PLAIN = (bool, int, float, str, type(None))  # arguments whose values may change what a call does
 
@@ -32,6 +33,7 @@ class CallArguments:
                 f"args={args}, kwargs={kwargs}",
                 "Pass arrays or tensors whose first axis is the batch.",
             )
+        self._refuse_other_rows()
 
     @property
     def tensors(self) -> list[tf.Tensor]:
@@ -58,12 +60,33 @@ class CallArguments:
     @property
     def training(self) -> bool | None:
         """The value of `training` in the call. None if the call does not pass it."""
-        return self._structure[1].get("training")
+        return keras.tree.pack_sequence_as(self._structure, self._flat)[1].get("training")
+
+    def count_rows(self) -> tf.Tensor:
+        """Return the rows of the batch, a scalar int32. TensorFlow raises an error if an input has other rows."""
+        return count_rows(self.tensors, self._names)
 
     @property
     def known_rows(self) -> int | None:
         """The number of rows of the batch. None while it is unknown."""
         return self.tensors[0].shape[0]
+
+    @property
+    def _names(self) -> list[str]:
+        """Return the names of the inputs with rows, in words."""
+        paths = [path for path, _ in keras.tree.flatten_with_path(self._structure)]
+        return [_name(*paths[position]) for position in self._with_rows]
+
+    def _refuse_other_rows(self) -> None:
+        rows = self._inputs[0].shape[:1]
+        for number, x in enumerate(self._inputs):
+            if not x.shape[:1].is_compatible_with(rows):
+                raise refuse(
+                    "tensors with as many rows as the batch, because each tensor of a call is split along its first "
+                    "axis",
+                    f"{self._names[number]} of shape {tuple(x.shape)}, and a batch of {rows[0]} rows",
+                    "Give a layer what all rows share as an attribute or a weight, or repeat it for each row.",
+                )
 
     @property
     def kind(self) -> str:
@@ -94,9 +117,20 @@ class CallArguments:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert arrays and variables to tensors, as ops do with the inputs of a layer. Flags and None do not change."""
+    """Convert arrays and variables to tensors, as ops do with the inputs of a layer. Flags become Python's."""
     is_array = hasattr(leaf, "__array__") and not tf.is_tensor(leaf)
-    return tf.convert_to_tensor(leaf) if is_array or isinstance(leaf, tf.Variable) else leaf
+    x = tf.convert_to_tensor(leaf) if is_array or isinstance(leaf, tf.Variable) else leaf
+    return bool(x) if _is_flag(x) else x
+
+
+def _is_flag(x: Any) -> bool:
+    """Return whether a tensor is one known truth value, such as Keras makes of `training=np.True_`."""
+    return tf.is_tensor(x) and hasattr(x, "numpy") and x.dtype == tf.bool and x.shape.rank == 0
+
+
+def _name(named: int, which: int | str, *inner: int | str) -> str:
+    """Return the name of a value by its path in the arguments and the named arguments of a call."""
+    return f"`{which if named else f'args[{which}]'}{''.join(f'[{key!r}]' for key in inner)}`"
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -28,16 +28,15 @@ def share_rows(total: tf.Tensor, num_replicas: int) -> list[RowRange]:
     return shares
 
 
-def count_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def count_rows(tensors: Sequence[tf.Tensor], names: Sequence[str] = ()) -> tf.Tensor:
     """Return the rows of the batch, a scalar int32. TensorFlow raises an error with both numbers if inputs differ."""
     counts = [_num_rows(x) for x in tensors]
+    of = [f" in {name}" for name in names] + [""] * len(counts)
+    expected = "Expected all inputs of a batch to have the same number of rows. Received different numbers"
     checks = [
-        tf.debugging.assert_equal(
-            count,
-            counts[0],
-            message="Expected all inputs of a batch to have the same number of rows. Received different numbers.",
-        )
-        for count in counts[1:]
+        tf.debugging.assert_equal(count, counts[0], message=f"{expected}{of[number]}.")
+        for number, count in enumerate(counts)
+        if number
     ]
     with tf.control_dependencies([check for check in checks if check is not None]):
         return tf.identity(counts[0])

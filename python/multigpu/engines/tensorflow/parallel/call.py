@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
-from multigpu.engines.tensorflow.batches.split_merge import count_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.cluster.together import Step, Together
 from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_layers, warn_of_slices
@@ -60,11 +59,13 @@ class DataParallelCall:
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
         """Return outputs and added losses for one batch."""
+        batch = CallArguments(args, kwargs)
         if not tf.executing_eagerly():
             self._refuse_one_program()
-            return self._spread(CallArguments(args, kwargs), eager=False).given
+            return self._spread(batch, eager=False).given
         if run_eagerly or tf.config.functions_run_eagerly():
-            return self._spread(CallArguments(args, kwargs), eager=True).given
+            return self._spread(batch, eager=True).given
+        args, kwargs = batch.rebuild(batch.tensors)
         with self.layer_named():
             if self._values is not None and not are_same(self._values, python_values(self._template)):
                 self._as_function = self._function()  # what was traced has the old values
@@ -88,11 +89,13 @@ class DataParallelCall:
         """Make an error of a layer that needs its batch in one piece name the layer, in a `with` block."""
         try:
             yield
+        except WholeBatchError:
+            raise
         except kinds as error:
             for check in self._checks.values():
-                if check.seen:
+                if check.seen and check.seen in str(error):
                     raise check.refusal() from error
-            if self._called_with and not isinstance(error, WholeBatchError):
+            if self._called_with:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 
@@ -136,7 +139,7 @@ class DataParallelCall:
             return Reduction(self._plan.first_devices)
         step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
-            rows = count_rows(batch.tensors)
+            rows = batch.count_rows()
         return Together(cluster, self._model, self._plan.first_devices, rows, step)
 
     def _fingerprint(self) -> tuple:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import RowRange, count_rows, share_rows, split
+from multigpu.engines.tensorflow.batches.split_merge import RowRange, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
@@ -144,7 +144,7 @@ def split_batch(
 ) -> Slices:
     """Split the batch into slices."""
     with tf.device("CPU:0"), tf.control_dependencies(after):
-        here = tf.identity(count_rows(batch.tensors))
+        here = tf.identity(batch.count_rows())
         rows = share_rows(here, len(plan.replicas))
         slices = [sent_ahead.get(id(x)) or split(x, rows) for x in batch.tensors]
         return Slices(list(zip(*slices, strict=True)), rows, *workers.in_forward_pass.rows_around(here))
