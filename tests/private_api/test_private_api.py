@@ -29,7 +29,7 @@ from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory, is_seed
 from multigpu.private_api import data_adapters, functional, hooks, losses, serialization
 from multigpu.private_api import layers as of_layers
-from multigpu.private_api.default_generator import as_default_generator, default_generator
+from multigpu.private_api.default_generator import as_default_generator, default_generator, is_default
 
 PACKAGE = Path(multigpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
@@ -136,6 +136,8 @@ def test_each_thread_has_a_default_generator_of_its_own_unless_it_is_given_one()
         assert thread.submit(drawn, here).result() is here
         assert thread.submit(drawn, None).result() is not here
     assert default_generator() is here
+    assert is_default(here.state)
+    assert not is_default(keras.random.SeedGenerator(1).state)
 
 
 def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():

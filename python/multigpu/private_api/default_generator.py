@@ -18,6 +18,12 @@ def default_generator() -> keras.random.SeedGenerator | None:
     return global_state.get_global_attribute(NAME)
 
 
+def is_default(variable: keras.Variable) -> bool:
+    """Return whether a variable is the state of this thread's default generator."""
+    generator = default_generator()
+    return generator is not None and generator.state is variable
+
+
 @contextlib.contextmanager
 def as_default_generator(generator: keras.random.SeedGenerator) -> Iterator[None]:
     """Make a generator the default one of this thread, inside a `with` block."""

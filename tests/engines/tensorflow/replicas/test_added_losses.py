@@ -216,6 +216,37 @@ def test_a_layer_that_calls_other_layers_for_each_slice_is_refused_by_name():
         parallel.train_on_batch(rows, rows)
 
 
+class Part(keras.layers.Layer):
+    """Adds losses itself, and by its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(3, activity_regularizer=keras.regularizers.L1(0.1), kernel_regularizer="l2")
+        self.regularized = keras.layers.ActivityRegularization(l2=0.3)
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, x):
+        y = self.inner(x)
+        self.add_loss(ops.max(y))
+        self.add_loss(ops.mean(y))
+        return self.regularized(y)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_losses_are_in_the_order_of_one_device_where_a_part_is_called_twice(run_eagerly):
+    inputs, part = keras.Input((3,)), Part()
+    template = keras.Model(inputs, Adds(LOSSES["sum over rows"])(part(part(inputs))))
+    parallel = multi_gpu_model(template, gpus=3)
+    parallel.compile(run_eagerly=run_eagerly)
+    template(X)
+    expected = list(map(float, template.losses))
+    parallel(X)
+    assert len(expected) == 10
+    np.testing.assert_allclose(list(map(float, parallel.losses)), expected, **ONE_CALL)
+
+
 def test_what_only_predicts_adds_losses_too():
     template = in_the_template()
     parallel = multi_gpu_model(template, gpus=3)

@@ -96,6 +96,33 @@ def test_after_a_call_attributes_hold_what_one_device_leaves_and_gradients_flow_
         np.testing.assert_allclose(given, expected, **NUMBERS)
 
 
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_after_the_first_call_lists_hold_what_one_device_leaves_in_them(run_eagerly):
+    class Hooked(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.by_name = ["text"], {"squares": []}
+
+        def call(self, x):
+            self.seen.append(2 * x)
+            self.by_name["squares"].append(x * x)
+            return 3 * x
+
+    def left(gpus):
+        layer = Hooked()
+        template = keras.Sequential([keras.Input((5,)), layer])
+        model = multi_gpu_model(template, gpus) if gpus else template
+        model.compile(run_eagerly=run_eagerly)
+        layer.seen[1:], layer.by_name["squares"][:] = [], []  # what building a model has left
+        model(X)
+        return [*layer.seen, *layer.by_name["squares"]]
+
+    (text, *given), (_, *expected) = left(3), left(None)
+    assert text == "text"
+    for each, of_one in zip(given, expected, strict=True):
+        np.testing.assert_array_equal(each, of_one)
+
+
 def test_what_is_kept_of_rows_that_see_each_other_is_refused_by_name():
     class Ranks(layers.Layer):
         def call(self, x):

@@ -234,6 +234,20 @@ def test_seeds_set_after_compile_count_as_on_one_device_and_nothing_else_is_draw
     assert python == python_of_one
 
 
+def test_seeds_set_between_direct_calls_count_as_on_one_device():
+    def numbers(gpus):
+        template = noisy()
+        model = multigpu.multi_gpu_model(template, gpus=gpus) if gpus else template
+        outputs = []
+        for seed in (5, 9, 5):
+            keras.utils.set_random_seed(seed)
+            outputs += [model(X, training=True), model(X[:3])]
+        return outputs
+
+    for number, of_one in zip(numbers(3), numbers(None), strict=True):
+        np.testing.assert_allclose(number, of_one, **FLOAT32)
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_noise_is_that_of_one_device_bit_for_bit_in_every_precision(policy, run_eagerly):

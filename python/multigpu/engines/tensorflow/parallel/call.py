@@ -25,6 +25,7 @@ from multigpu.engines.tensorflow.replicas.traced import OfTrace
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
 from multigpu.plan.plan import Plan
+from multigpu.private_api.default_generator import default_generator, is_default
 from multigpu.private_api.layers import sublayers, wants_jit
 
 ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # errors of shapes that do not fit
@@ -55,6 +56,7 @@ class DataParallelCall:
         self._template = template
         self._plan = plan
         self._values: list[Any] | None = None  # in Python, after the last direct call
+        self._draws_by_default = False  # from Keras' default generator of noise
         self._as_function = self._function()
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
@@ -67,11 +69,15 @@ class DataParallelCall:
             return self._spread(batch, eager=True).given
         args, kwargs = batch.rebuild(batch.tensors)
         with self.layer_named():
-            if self._values is not None and not are_same(self._values, python_values(self._template)):
+            if self._values is not None and not are_same(self._values, self._python_values()):
                 self._as_function = self._function()  # what was traced has the old values
             given = self._as_function(args, kwargs, self._fingerprint())
-            self._values = python_values(self._template)
+            self._values = self._python_values()
             return given
+
+    def _python_values(self) -> list[Any]:
+        """Return the values in Python that a trace keeps, and on which a call depends."""
+        return [*python_values(self._template), default_generator() if self._draws_by_default else None]
 
     def _function(self) -> CallAsFunction:
         return CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
@@ -111,6 +117,7 @@ class DataParallelCall:
             merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
         self.types = merged.paths.template.by_weight(merged.traced.types)
         self._draws[kind] = merged.traced.draws
+        self._draws_by_default |= any(map(is_default, merged.traced.updates.variables))
         refuse_new_weights(self._template, known)
         if merged.traced.of_slices and not self._warned:
             self._warned = True  # once for each parallel model

@@ -235,12 +235,13 @@ def merge_results(
         computed = of_batch.compute(replica.template, replica.batch, inner[:number], noise, replica.workers)
     traced.updates.assign([result.updates for result in results], slices.kept, replica.workers)
     computed.assign()
-    given = Given(layout.outputs(with_rows), _in_order(losses, computed.losses))
+    added = _as_added(losses, computed.losses)
+    given = Given(layout.outputs(with_rows), [added[number] for number in traced.calls.order_of_losses()])
     kept = [each.now() for each in traced.calls.kept]
     return Merged(given, traced, kept, WeightPaths(replica.template, traced, structure))
 
 
-def _in_order(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
+def _as_added(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
     """Return all added losses in the order in which they were added. The numbers of some are known."""
     others = iter(averaged)
     return [

@@ -12,7 +12,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
-from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
+from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
@@ -164,7 +164,7 @@ class TrialRuns:
     def _apart(self) -> Iterator[None]:
         """Run outside of any function and tape, on the first device. Layers keep no tensor of it."""
         layers = [self._template.model, *self._template.layers]
-        before, known = [dict(vars(layer)) for layer in layers], set(map(id, self._template.model.variables))
+        before, known = list(map(Contents, layers)), set(map(id, self._template.model.variables))
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
         noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
@@ -174,10 +174,8 @@ class TrialRuns:
         finally:
             tf.config.run_functions_eagerly(eagerly)
             refuse_new_weights(self._template.model, known)  # these do not move
-            for layer, attributes in zip(layers, before, strict=True):
-                for new in vars(layer).keys() - attributes.keys():
-                    del vars(layer)[new]
-                vars(layer).update(attributes)
+            for contents in before:
+                contents.put_back()
 
 
 def _named(outputs: Sequence[tf.Tensor], kept: Sequence[Kept]) -> dict[str, tf.Tensor]:

@@ -60,6 +60,23 @@ class Kept(NamedTuple):
         vars(self.layer)[self.name] = _with(given, self.value)
 
 
+class Contents:
+    """The attributes of a layer, and what their lists and dicts hold, to be put back."""
+
+    def __init__(self, layer: keras.Layer) -> None:
+        self._layer, self._attributes = layer, dict(vars(layer))
+        inner = (each for value in self._attributes.values() for each in _containers(value))
+        self._copies = [(each, dict(each) if isinstance(each, dict) else list(each)) for each in inner]
+
+    def put_back(self) -> None:
+        """Give the layer its attributes back, and its lists and dicts what they held."""
+        for new in vars(self._layer).keys() - self._attributes.keys():
+            del vars(self._layer)[new]
+        vars(self._layer).update(self._attributes)
+        for container, copied in self._copies:
+            _refill(container, copied)
+
+
 class Attributes:
     """The attributes of a layer before a call."""
 
@@ -95,15 +112,36 @@ def _leaves(value: Any, depth: int = DEPTH) -> Iterator[Any]:
         yield from _leaves(each, depth - 1)
 
 
+def _containers(value: Any, depth: int = DEPTH) -> Iterator[list | dict]:
+    """Return the lists and dicts in a value, with itself."""
+    if not depth or not isinstance(value, dict | list | tuple):
+        return
+    if not isinstance(value, tuple):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value:
+        yield from _containers(each, depth - 1)
+
+
+def _refill(container: list | dict, copied: Any) -> None:
+    """Let a list or dict hold what its copy holds. If it was not changed, Keras need not track it again."""
+    held, before = (each.items() if isinstance(each, dict) else enumerate(each) for each in (container, copied))
+    if [(key, id(value)) for key, value in held] != [(key, id(value)) for key, value in before]:
+        container.clear()
+        container.update(copied) if isinstance(container, dict) else container.extend(copied)
+
+
 def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, dict | list) else value
+    """Return a value with copies of its lists and dicts."""
+    return _with({}, value)
 
 
 def _with(given: Mapping[int, tf.Tensor], value: Any, depth: int = DEPTH) -> Any:
-    """Return the same structure with other tensors, given by the ids of the old ones."""
+    """Return a copy of a structure with other tensors, given by the ids of the old ones."""
     again: Callable[[Any], Any] = lambda each: _with(given, each, depth - 1)  # noqa: E731
     if depth and isinstance(value, dict):
-        return {name: again(each) for name, each in value.items()}
+        copied = value.copy()  # which may have a default
+        copied.update({name: again(each) for name, each in value.items()})
+        return copied
     if depth and isinstance(value, list | tuple):
         inner = list(map(again, value))
         named = hasattr(value, "_fields")

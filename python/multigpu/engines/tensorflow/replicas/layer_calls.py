@@ -12,7 +12,7 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
-from multigpu.private_api.layers import runs_code_of_keras
+from multigpu.private_api.layers import runs_code_of_keras, sublayers
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
@@ -64,6 +64,7 @@ class LayerCalls:
         root: the call of the template itself. Its arguments and outputs are not recorded.
         means: the numbers of the losses that are known to be means over rows: Keras' activity regularizers, which are
             sums over all values, divided by the rows.
+        adding: the layers that add losses, one for each loss.
         kept: the attributes that are set to tensors at its end, each once, with their values before.
         places_with_rows: the places of those whose slices can be merged. None before it was asked.
         assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
@@ -73,13 +74,13 @@ class LayerCalls:
     def __init__(self, template: keras.Layer) -> None:
         self.root = LayerCall(template)
         self.means: set[int] = set()
+        self.adding: list[keras.Layer] = []
         self.assigned_by_users: set[int] = set()
         self.drawn: Callable[[], dict[int, tf.Tensor]] = dict
         self.kept: list[Kept] = []
         self.places_with_rows: set[tuple[int, str]] | None = None
         self._stack = [self.root]
         self._means_to_come = 0
-        self._num_losses = 0
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     @contextlib.contextmanager
@@ -109,12 +110,19 @@ class LayerCalls:
 
     def note_loss(self) -> None:
         """Record that the running layer adds a loss, or the activity regularizer of the layer that has just run."""
+        number, running = len(self.adding), self._stack[-1]
         if self._means_to_come:
             self._means_to_come -= 1
-            self.means.add(self._num_losses)
+            self.means.add(number)
         else:
-            self._stack[-1].losses.append(self._num_losses)
-        self._num_losses += 1
+            running.losses.append(number)
+        self.adding.append(running.layer if number not in self.means else running.inner[-1].layer)
+
+    def order_of_losses(self) -> list[int]:
+        """Return the numbers of the added losses in the order in which Keras collects them: layer by layer."""
+        layers = [self.root.layer, *sublayers(self.root.layer)]
+        places = {id(layer): place for place, layer in enumerate(layers)}
+        return sorted(range(len(self.adding)), key=lambda number: places.get(id(self.adding[number]), len(places)))
 
     def note_assigned(self, variable: keras.Variable) -> None:
         """Record that the running layer assigns a variable."""

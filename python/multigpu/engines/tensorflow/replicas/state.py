@@ -26,10 +26,13 @@ class Updates:
     Floating-point state becomes the mean, weighted by rows, which is exact for moving means, and for values that do not
     depend on rows. Integers, text and seeds are those of the first replica, so a layer that counts its calls counts
     them as on one device. State that depends on rows in other ways is not here: it is computed for the global batch.
+
+    Attributes:
+        variables: the variables.
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):
-        self._variables = variables
+        self.variables = variables
         averaged = [v for v in variables if _is_averaged(v)]
         taken = [v for v in variables if all(v is not other for other in averaged)]
         self.groups: list[tuple[bool, list[keras.Variable], list[Bucket]]] = [
@@ -39,7 +42,7 @@ class Updates:
 
     def pack(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return one replica's values of the variables as a flat list of buffers."""
-        new = {id(variable): value for variable, value in zip(self._variables, values, strict=True)}
+        new = {id(variable): value for variable, value in zip(self.variables, values, strict=True)}
         return [pack([new[id(variable)] for variable in members], bucket) for _, members, bucket in self._buckets()]
 
     def combined(
