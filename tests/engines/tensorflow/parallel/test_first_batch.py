@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import assert_same_numbers, mean_squared, random_ids, random_rows
+from equality import ONE_CALL, assert_same_numbers, mean_squared, random_ids, random_rows
 from forked_python import python
 from keras import layers, ops
 
@@ -296,6 +296,14 @@ def test_a_process_with_one_thread_for_ops_checks_and_does_not_wait_for_ever():
         timeout=300,
     )
     assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_the_first_call_may_be_one_for_each_element_of_a_vectorized_map():
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+    batches = tf.reshape(tf.constant(X), (4, 4, 4))
+    np.testing.assert_allclose(
+        tf.vectorized_map(multi_gpu_model(template, gpus=3), batches), tf.vectorized_map(template, batches), **ONE_CALL
+    )
 
 
 def test_one_row_is_no_batch_to_check_and_the_next_one_is():

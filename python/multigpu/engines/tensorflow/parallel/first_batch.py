@@ -73,7 +73,8 @@ class FirstBatchCheck:
             return np.False_  # a check uses one of TensorFlow's threads and needs another: the next step is checked
         try:
             with tf.device("CPU:0"):
-                self._check([tf.constant(x) for x in arrays])
+                if not self.is_done:  # before, in the same step: `tf.vectorized_map` runs one branch for each element
+                    self._check([tf.constant(x) for x in arrays])
         finally:
             _one_at_a_time.release()
         if self.is_done:
