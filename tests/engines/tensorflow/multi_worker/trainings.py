@@ -69,6 +69,9 @@ TRAININGS = {
         places_and_different_ids, IDS, compile=compiled(optimizer=lambda: keras.optimizers.Adam(0.1)), only_fit=True
     ),
     "an output that no row reaches": training(encoded, X, [Y, Y], compiled(loss=["mse", "mse"]), only_fit=True),
+    "op by op, an output that no row reaches, as long as the rows of a worker": training(
+        encoded, X[:5], [Y[:5]] * 2, compiled(loss=["mse", "mse"], run_eagerly=True), only_fit=True, batch_size=2
+    ),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }
 SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size

@@ -23,7 +23,10 @@ MEANS = ("sum_over_batch_size", "mean")
 
 @contextlib.contextmanager
 def scaled_losses(
-    step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]
+    step: Step,
+    summed: Callable[[tf.Tensor], tf.Tensor],
+    all_rows: Callable[[tf.Tensor], tf.Tensor],
+    has_rows: Callable[[Any], bool],
 ) -> Iterator[None]:
     """Make the mean of Keras' losses over workers, weighted by rows, equal to one device's, in a `with` block.
 
@@ -31,8 +34,9 @@ def scaled_losses(
         step: the step, with the rows of this worker and of all.
         summed: a function that sums a scalar over workers.
         all_rows: a function that gathers the rows of all workers.
+        has_rows: a function that tells whether an output has rows, and is not the same on all workers.
     """
-    scaling = _LossScaling(step, summed, all_rows)
+    scaling = _LossScaling(step, summed, all_rows, has_rows)
     # the classes are changed because Keras makes the objects; a loss and its divisor cannot be separated publicly
     with (
         replaced(keras.losses.Loss, "__call__", _method(scaling.of_loss)),
@@ -46,9 +50,14 @@ class _LossScaling:
     """Replacements for methods of Keras' losses and metrics, in one step of all workers."""
 
     def __init__(
-        self, step: Step, summed: Callable[[tf.Tensor], tf.Tensor], all_rows: Callable[[tf.Tensor], tf.Tensor]
+        self,
+        step: Step,
+        summed: Callable[[tf.Tensor], tf.Tensor],
+        all_rows: Callable[[tf.Tensor], tf.Tensor],
+        has_rows: Callable[[Any], bool],
     ) -> None:
-        self._step, self._summed, self._all_rows = step, summed, all_rows
+        self._step, self._summed, self._all_rows, self._has_rows = step, summed, all_rows, has_rows
+        self._output: Any = None  # of the last loss
         self._plain_loss = keras.losses.Loss.__call__
         self._plain_mean = keras.metrics.Mean.update_state
         self._plain_function = keras.metrics.MeanMetricWrapper.update_state
@@ -58,6 +67,8 @@ class _LossScaling:
     def of_loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return a loss, scaled so that its mean is of the global batch. A loss of one number receives all rows."""
         self._depth += 1
+        if self._depth == 1:
+            self._output = keras.tree.flatten(y_pred)[0]
         try:
             with _ranks_noted(loss) as ranks:
                 value = self._plain_loss(loss, y_true, y_pred, sample_weight)
@@ -82,9 +93,10 @@ class _LossScaling:
 
         In a graph, the number of rows is a tensor. For the loss of an output it is not known there.
         """
+        if sample_weight is None or tf.is_tensor(sample_weight) or not tf.executing_eagerly():
+            return tf.is_tensor(sample_weight)
         rows_here: Any = self._step.rows_here
-        is_number = sample_weight is not None and tf.executing_eagerly()
-        return tf.is_tensor(sample_weight) or (is_number and sample_weight == int(rows_here))
+        return sample_weight == int(rows_here) and self._has_rows(self._output)
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update a metric that is a function. A function that returns one number receives all rows."""

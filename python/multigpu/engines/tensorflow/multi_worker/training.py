@@ -94,8 +94,10 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         agreed = self._consensus.of_step(part, step)
         workers = Together(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
-        scaled, restored = scaled_losses(agreed, divisor, workers.all_rows), metrics_kept(part, self._metrics_of_step)
-        with scaled, restored, replaced(self._spread, "step", agreed):
+        has_rows = lambda x: all(x is not output for output in self._spread.without_rows)  # noqa: E731
+        scaled = scaled_losses(agreed, divisor, workers.all_rows, has_rows)
+        restored, spread = metrics_kept(part, self._metrics_of_step), self._spread
+        with scaled, restored, replaced(spread, "step", agreed), replaced(spread, "without_rows", []):
             yield part.data
 
     def _metrics_of_step(self) -> list[keras.Metric]:

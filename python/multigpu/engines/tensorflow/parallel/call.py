@@ -38,12 +38,14 @@ class DataParallelCall:
     Attributes:
         types: the types of each copy in which weights are sent, by their ids, from the last sending.
         step: the step of Keras' loop in which the call is made, if any.
+        without_rows: the outputs of the last call in a step of all workers that no row reaches.
         slices: slices of inputs that were sent ahead, by the ids of the inputs.
     """
 
     def __init__(self, template: keras.Layer, plan: Plan):
         self.types: Mapping[int, Sequence[Types]] = {}
         self.step: Step | None = None
+        self.without_rows: list[tf.Tensor] = []
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
         self._of_traces: dict[tuple, OfTrace] = {}  # of kinds of calls that are made op by op
@@ -117,6 +119,8 @@ class DataParallelCall:
             merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
         self.types = merged.paths.template.by_weight(merged.traced.types)
         self._draws[kind] = merged.traced.draws
+        if self.step and self.step.joint:
+            self.without_rows = merged.traced.layout.without_rows(merged.given.outputs)
         self._draws_by_default |= any(map(is_default, merged.traced.updates.variables))
         refuse_new_weights(self._template, known)
         if merged.traced.of_slices and not self._warned:

@@ -160,6 +160,12 @@ class OutputLayout:
         flat = [next(in_order) if output is WITH_ROWS else output for output in self._flat]
         return keras.tree.pack_sequence_as(self._structure, flat)
 
+    def without_rows(self, outputs: Any) -> list[tf.Tensor]:
+        """Return those of the merged outputs that no row reaches."""
+        leaves = zip(keras.tree.flatten(outputs), self._flat, strict=True)
+        merged = [output for output, kind in leaves if kind is WITH_ROWS]
+        return [output for number, output in enumerate(merged) if number in self.same]
+
     def inner(self, with_rows: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Return merged tensors of layers inside of the template."""
         return with_rows[len(with_rows) - self._num_inner :]
