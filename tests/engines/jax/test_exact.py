@@ -174,6 +174,62 @@ def test_a_conv_net_with_normalization():
     assert_same(conv, random_rows(ROWS, 9, 9, 3))
 
 
+def positions(number, frozen=False):
+    """Return a maker of a convolution whose flat result 8 devices divide, but none of the axes that it is made from."""
+
+    def build():
+        inputs = keras.Input((number, 8))
+        x = layers.Conv1D(8, 2, padding="causal")(layers.Dense(8)(inputs))
+        return keras.Model(inputs, layers.Dense(3, trainable=not frozen)(layers.Flatten()(x)))
+
+    return build
+
+
+def images():
+    inputs = keras.Input((6, 10, 2))
+    x = layers.MaxPooling2D(2, 1)(layers.Conv2D(8, 3, padding="same")(layers.Dense(4)(inputs)))
+    return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+@pytest.mark.parametrize("number", [4, 6, 10])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_convolution_before_a_dense_layer_that_devices_divide(number, gpus, frozen):
+    """Here XLA gives wrong gradients, off by as much as they are, if it divides positions as the weights."""
+    assert_same(positions(number, frozen), random_rows(ROWS, number, 8), gpus=gpus)
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_images_before_a_dense_layer_that_devices_divide(jit_compile):
+    assert_same(images, random_rows(ROWS, 6, 10, 2), compile=lambda: {**sgd(), "jit_compile": jit_compile})
+
+
+def test_sums_along_an_axis_before_a_dense_layer_that_devices_divide():
+    def build():
+        inputs = keras.Input((6, 8))
+        x = ops.cumsum(layers.Dense(8)(inputs), axis=1)
+        return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
+
+    assert_same(build, random_rows(ROWS, 6, 8))
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_a_convolution_in_a_loop_of_ones_own(gpus):
+    def gradients(parallel):
+        keras.utils.set_random_seed(1)
+        model = positions(6)()
+        used = multi_gpu_model(model, gpus) if parallel else model
+        x, y = random_rows(16, 6, 8), random_rows(16, 3, seed=1)
+
+        def loss(weights, x):
+            return ops.mean(ops.square(used.stateless_call(weights, [], x)[0] - y))
+
+        return jax.jit(jax.grad(loss))([v.value for v in used.trainable_variables], x)
+
+    for one, other in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def transformer():
     inputs = keras.Input((7,), dtype="int32")
     x = layers.Embedding(40, 64, mask_zero=True)(inputs)

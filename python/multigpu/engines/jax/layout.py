@@ -94,6 +94,11 @@ def on_mesh(value: jax.Array, mesh: Mesh) -> jax.Array:
     return jax.make_array_from_single_device_arrays(value.shape, sharding, [x.data for x in value.addressable_shards])
 
 
+def gathered(weights: Any, layout: Layout) -> Any:
+    """Return weights as copies on all devices, inside of a step."""
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, layout.copied), weights)
+
+
 def put(value: Any, sharding: Sharding) -> jax.Array:
     """Return an array in a layout. It is the same object if it has this layout already."""
     if isinstance(value, jax.Array) and value.sharding == sharding:

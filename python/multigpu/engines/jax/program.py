@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend import core
 
 LOOPS = ("scan", "while")
+WINDOWS = ("conv", "reduce_window", "select_and", "cum")  # beginnings of names: what reads neighbours along an axis
 FEW = 8  # rows that are padded by an update
 
 
@@ -27,6 +28,16 @@ def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
 def has(program: Any, *names: str) -> bool:
     """Return whether a program, or an inner one, has an operation with one of these names."""
     return any(equation.primitive.name in names for equation in equations(program))
+
+
+def needs_whole_weights(program: Any) -> bool:
+    """Return whether weights have to be gathered before a program, once, and not where XLA divides the work.
+
+    In a loop, they would be gathered in each turn. Where a window moves along an axis, XLA exchanges borders if it
+    divides that axis, and it does so to match a divided weight: then gradients are wrong, for example those of a
+    convolution of 6 positions that is flattened before a divided Dense layer on 4 devices, or in groups.
+    """
+    return any(each.primitive.name in LOOPS or each.primitive.name.startswith(WINDOWS) for each in equations(program))
 
 
 def equations(program: Any) -> Iterator[core.JaxprEqn]:
@@ -92,12 +103,6 @@ def _takes_indices(equation: core.JaxprEqn) -> bool:
 def has_one_index(equation: core.JaxprEqn) -> bool:
     """Return whether an equation reads or updates an array at a single index."""
     return _takes_indices(equation) and math.prod(equation.invars[1].aval.shape[:-1]) == 1
-
-
-def groups_channels(equation: core.JaxprEqn) -> bool:
-    """Return whether an equation is a convolution in groups: XLA divides it wrongly beside others, with its kernel."""
-    numbers = (equation.params.get(name, 1) for name in ("feature_group_count", "batch_group_count"))
-    return max(numbers) > 1
 
 
 def _apart(equation: core.JaxprEqn, operand: jax.Array, *others: jax.Array) -> jax.Array:

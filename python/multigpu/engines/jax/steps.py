@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import keras
 
-from multigpu.engines.jax.layout import Layout, on_mesh
-from multigpu.engines.jax.program import LOOPS, equations, groups_channels, has, run, trace
+from multigpu.engines.jax.layout import Layout, gathered, on_mesh
+from multigpu.engines.jax.program import needs_whole_weights, run, trace
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -66,11 +66,9 @@ class StepFunction:
         """Return the step as one program for all devices, from and to the layout between steps."""
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
-        # gathered once, not in each turn of a loop; nor does XLA divide activations both by workers and by devices
-        grouped = any(map(groups_channels, equations(program)))
-        if grouped or has(program, *LOOPS) or self._layout.mesh != self._layout.own:
-            weights = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._layout.copied), state[0])
-            state = (weights, *state[1:])
+        # nor does XLA divide activations both by workers and by devices
+        if needs_whole_weights(program) or self._layout.mesh != self._layout.own:
+            state = (*gathered(state[:2], self._layout), *state[2:])
         outputs, new = run(program, structure, state, data)
         if self._kind == "predict":
             outputs = jax.tree.map(lambda x: divide(x, self._layout), outputs)
@@ -78,7 +76,9 @@ class StepFunction:
 
     def _op_by_op(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """Run the step as it is, each operation on all devices."""
-        outputs, new = self._step(self._to_devices(state), open_rows(batch, self._layout))
+        state = self._to_devices(state)
+        state = (*gathered(state[:2], self._layout), *state[2:])
+        outputs, new = self._step(state, open_rows(batch, self._layout))
         return outputs, self._to_rest(new, jax.device_put)
 
     def _to_devices(self, state: Any) -> Any:

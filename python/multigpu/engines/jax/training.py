@@ -11,10 +11,11 @@ import keras
 
 from multigpu.base.replaced import replaced
 from multigpu.engines.jax.devices import host
+from multigpu.engines.jax.layout import gathered
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
-from multigpu.engines.jax.program import equations, groups_channels, has, has_one_index, trace
+from multigpu.engines.jax.program import equations, has, has_one_index, needs_whole_weights, trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
 from multigpu.engines.jax.steps import KINDS, StepFunction
@@ -67,8 +68,8 @@ class Training(keras.Model):
             # the gradient is computed outside, where it is not edited: see `divisible()`
             if not has(program, "sort"):
                 args = jax.tree.map(lambda x: divide(x, layout), args)
-            if any(has_one_index(each) or groups_channels(each) for each in equations(program)):
-                trainable = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, layout.copied), trainable)
+            if needs_whole_weights(program) or any(map(has_one_index, equations(program))):
+                trainable, non_trainable = gathered((trainable, non_trainable), layout)
         return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
 
     def _check_scope(self) -> None:
