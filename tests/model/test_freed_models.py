@@ -23,12 +23,12 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
 
 
-def used(build, x, y, compile, epochs=1, gpus=2, only_fit=False, **fit):
+def used(build, x, y, compile, epochs=1, gpus=2, only_fit=False, batch_size=8, **fit):
     """A weak reference to a template that was trained, and evaluated unless it is `only_fit`, on two devices."""
     template = build()
     parallel = multigpu.multi_gpu_model(template, gpus=gpus)
     parallel.compile(**compile())
-    parallel.fit(x, y, epochs=epochs, batch_size=8, verbose=0, **fit)
+    parallel.fit(x, y, epochs=epochs, batch_size=batch_size, verbose=0, **fit)
     if not only_fit:
         parallel.evaluate(x, y, batch_size=8, verbose=0)
         parallel.predict(x, batch_size=8, verbose=0)
