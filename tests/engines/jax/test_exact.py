@@ -214,6 +214,18 @@ def test_sums_along_an_axis_before_a_dense_layer_that_devices_divide():
 
 
 @pytest.mark.parametrize("gpus", [4, 8])
+def test_a_convolution_whose_gradient_comes_from_another_shape(gpus):
+    """Here XLA gives a wrong gradient if it divides the channels as the kernel's new value."""
+
+    def build():
+        inputs = keras.Input((8, 9, 2))
+        x = layers.Flatten()(layers.Conv2D(8, 2, padding="same")(inputs))
+        return keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(layers.Reshape((8, 9, 8))(x))))
+
+    assert_same(build, random_rows(ROWS, 8, 9, 2), gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
 def test_a_convolution_in_a_loop_of_ones_own(gpus):
     def gradients(parallel):
         keras.utils.set_random_seed(1)

@@ -2,15 +2,17 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core
+from jax.sharding import Sharding
 
 LOOPS = ("scan", "while")
-WINDOWS = ("conv", "reduce_window", "select_and", "cum")  # beginnings of names: what reads neighbours along an axis
+LAST = ("conv_", "dot_general", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # that give gradients
+WINDOWS = ("conv_", "reduce_window", "select_and", "cum")  # beginnings of names: what reads neighbours along an axis
 FEW = 8  # rows that are padded by an update
 
 
@@ -64,13 +66,38 @@ def divisible(part: Any) -> Any:
       slices of it, and all devices but one write another row into their first one.
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     """
+    return edited(part, _divisible)
+
+
+def whole_gradients(program: core.ClosedJaxpr, weights: Iterable[jax.Array], whole: Sharding) -> core.ClosedJaxpr:
+    """Return a program whose gradients of weights are added up on all devices, and then divided."""
+    shapes = {weight.shape for weight in weights}
+
+    def edit(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
+        if not equation.primitive.name.startswith(LAST) or equation.outvars[0].aval.shape not in shapes:
+            return [equation]
+
+        def function(*inputs: jax.Array) -> jax.Array:
+            return jax.lax.with_sharding_constraint(equation.primitive.bind(*inputs, **equation.params), whole)
+
+        return [_equation(function, equation.invars, equation.outvars)]
+
+    return edited(program, edit)
+
+
+def edited(part: Any, edit: Callable[[core.JaxprEqn], list[core.JaxprEqn]]) -> Any:
+    """Return a program, or parameters with programs, with other equations in place of each."""
     if isinstance(part, core.Jaxpr):  # from JAX 0.12 on, there is no other class
-        return part.replace(eqns=[new for equation in part.eqns for new in _divisible(equation)])
+        return part.replace(eqns=[new for equation in part.eqns for new in edit(_with_inner(equation, edit))])
     if isinstance(part, core.ClosedJaxpr):
-        return part.replace(jaxpr=divisible(part.jaxpr))
+        return part.replace(jaxpr=edited(part.jaxpr, edit))
     if type(part) in (tuple, list):
-        return type(part)(map(divisible, part))
+        return type(part)(edited(each, edit) for each in part)
     return part
+
+
+def _with_inner(equation: core.JaxprEqn, edit: Callable[[core.JaxprEqn], list[core.JaxprEqn]]) -> core.JaxprEqn:
+    return equation.replace(params={name: edited(value, edit) for name, value in equation.params.items()})
 
 
 def _divisible(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
@@ -78,8 +105,7 @@ def _divisible(equation: core.JaxprEqn) -> list[core.JaxprEqn]:
     if _pads_few(equation):
         return [_equation(functools.partial(_pad_by_update, equation), equation.invars, equation.outvars)]
     if not _takes_indices(equation):
-        params = {name: divisible(value) for name, value in equation.params.items()}
-        return [equation.replace(params=params)]
+        return [equation]
     operand, indices, *updates = equation.invars
     before = []
     if np.issubdtype(indices.aval.dtype, np.unsignedinteger):

@@ -8,7 +8,7 @@ import jax
 import keras
 
 from multigpu.engines.jax.layout import Layout, gathered, on_mesh
-from multigpu.engines.jax.program import needs_whole_weights, run, trace
+from multigpu.engines.jax.program import needs_whole_weights, run, trace, whole_gradients
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -68,6 +68,7 @@ class StepFunction:
         program, structure = trace(self._step, state, data)
         # nor does XLA divide activations both by workers and by devices
         if needs_whole_weights(program) or self._layout.mesh != self._layout.own:
+            program = whole_gradients(program, state[0], self._layout.copied)
             state = (*gathered(state[:2], self._layout), *state[2:])
         outputs, new = run(program, structure, state, data)
         if self._kind == "predict":
