@@ -30,7 +30,7 @@ from bench.lib.workloads import WORKLOADS
 from multigpu.engines.jax.estimates import TrialStep, batch_of
 from multigpu.engines.jax.layout import Layout
 
-GPUS, ROWS = 8, {"MLP 4×1024": 2048, "conv net": 2048, "Xception": 256}
+GPUS, ROWS = 8, {"MLP 4×1024": 2048, "conv net": 1024, "Xception": 256}
 H100 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
