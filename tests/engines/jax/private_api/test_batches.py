@@ -39,6 +39,7 @@ def test_a_batch_stays_on_the_host_until_its_rows_go_to_their_devices(monkeypatc
     assert not set(plain) & {np.ndarray}  # Keras' own way, for the template itself
 
 
+@pytest.mark.quick
 def test_a_keras_whose_loop_puts_batches_on_devices_otherwise_is_refused(monkeypatch):
     monkeypatch.delattr("keras.src.backend.jax.trainer._distribute_data")
     with pytest.raises(ImportError, match=r"Expected a Keras .* which lacks '.*trainer\._distribute_data'\. Run `pip"):
