@@ -42,6 +42,7 @@ class StepFunction:
         self._last = None
 
     def _execution(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
+        """Run its steps one after the other, and return what all of them gave."""
         outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
         results = [outputs]
         for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
@@ -66,7 +67,7 @@ class StepFunction:
         """Return the step as one program for all devices, from and to the layout between steps."""
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
-        # nor does XLA divide activations both by workers and by devices
+        # among workers, XLA would divide activations both by workers and by devices
         if needs_whole_weights(program) or self._layout.mesh != self._layout.own:
             program = whole_gradients(program, state[0], self._layout.copied)
             state = (*gathered(state[:2], self._layout), *state[2:])

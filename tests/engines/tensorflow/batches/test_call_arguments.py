@@ -1,5 +1,7 @@
 """What the arguments of a call are: tensors that are split along their rows, or values that all slices receive."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def test_an_argument_with_other_rows_than_the_batch_is_refused_by_name(run_eager
         "`weights`": {"weights": other},
         r"`options\['weights'\]`": {"options": {"weights": other}},
     }.items():
-        call = lambda arguments=arguments: model(X, **arguments)  # noqa: E731
+        call = functools.partial(model, X, **arguments)
         with pytest.raises(ValueError, match=(received % rows).format(name)):
             tf.function(call)() if in_a_function else call()
     with pytest.raises(ValueError, match=(received % rows).format(r"`args\[1\]`")):

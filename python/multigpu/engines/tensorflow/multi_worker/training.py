@@ -94,11 +94,14 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         agreed = self._consensus.of_step(part, step)
         workers = Together(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
-        has_rows = lambda x: all(x is not output for output in self._spread.without_rows)  # noqa: E731
-        scaled = scaled_losses(agreed, divisor, workers.all_rows, has_rows)
+        scaled = scaled_losses(agreed, divisor, workers.all_rows, self._has_rows)
         restored, spread = metrics_kept(part, self._metrics_of_step), self._spread
         with scaled, restored, replaced(spread, "step", agreed), replaced(spread, "without_rows", []):
             yield part.data
+
+    def _has_rows(self, output: Any) -> bool:
+        """Return whether rows of the step's batch reach an output."""
+        return all(output is not other for other in self._spread.without_rows)
 
     def _metrics_of_step(self) -> list[keras.Metric]:
         """Return all metrics. Those of `compile()` have their variables, but are visible only after the first step."""
