@@ -34,6 +34,7 @@ CONTENTS = {
         "/docs/what-others-do",
         "/docs/multi-worker-performance",
         "/bench/results/RESULTS",
+        "/bench/results/GPU",
         "Tested models </bench/results/MODELS>",
     ],
     "Develop": ["/docs/architecture", "/CONTRIBUTING", "/SECURITY", "/LICENSE", "/THIRD-PARTY"],
