@@ -108,7 +108,9 @@ def test_examples_in_r_run_and_print_what_the_page_shows(name, tmp_path):
 )
 def test_the_script_for_several_machines_runs_as_two_workers(page, language, file, tmp_path):
     (tmp_path / file).write_text(blocks(page, language)[0])
-    done = run([sys.executable, "-m", "multigpu", "launch", "--processes", "2", file], tmp_path)
+    # where it is set, a worker writes each end of a line by itself, possibly after a line of the other one
+    buffered = {"PYTHONUNBUFFERED": ""}
+    done = run([sys.executable, "-m", "multigpu", "launch", "--processes", "2", file], tmp_path, **buffered)
     for shown in blocks(page, "console"):
         assert sorted(shown.splitlines()) == sorted(done.stdout.splitlines())
 
