@@ -59,7 +59,7 @@ refuse_na <- function(...) {
 more_arguments <- function(object, method, ...) {
   more <- list(...)
   named <- names(more) %||% rep("", length(more))
-  unknown <- with_clean_errors(core()$unknown(object, method, as.list(named)))
+  unknown <- with_clean_errors(core()$unknown(alive(object), method, as.list(named)))
   unknown <- c(if (!all(nzchar(named))) "one without a name", unknown)
   if (length(unknown) > 0) {
     refuse(c("arguments of `", method, "()`, by their names"), toString(unknown), "Use those that its help page lists.")

@@ -107,7 +107,28 @@ clean_message <- function(message) {
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
   message <- sub("\n-{20}\nFor simplicity, JAX has removed .*$", "", message)
-  explain_doubles(in_r_words(sub("\\s+$", "", message)))
+  explain_counts(explain_doubles(in_r_words(sub("\\s+$", "", first_cause(message)))))
+}
+
+# The first cause that TensorFlow names for an error in a step, without the files of Python that led to the step.
+first_cause <- function(message) {
+  if (!startsWith(message, "Graph execution error:")) {
+    return(message)
+  }
+  lines <- strsplit(message, "\n", fixed = TRUE)[[1]]
+  led_there <- "^(Graph execution error:|Detected at node .*|  File \".*|[0-9]+ root error.*|\\s*)$"
+  lines <- grep(led_there, lines, value = TRUE, invert = TRUE)
+  about_nodes <- grep("^\\s*\\[\\[", lines)
+  if (length(about_nodes) > 0) lines <- utils::head(lines, about_nodes[[1]] - 1)
+  sub("^ *\\(0\\) [A-Z_]+: *", "", paste(lines, collapse = "\n"))
+}
+
+# R counts from 1, so its users take that for classes and ids, too.
+explain_counts <- function(message) {
+  if (!grepl("is (not in|outside the valid range of) \\[0, [0-9]+\\)", message)) {
+    return(message)
+  }
+  paste(message, "Keras counts classes and ids from 0: subtract 1 or, for classes, use a factor.")
 }
 
 # Keras' error does not explain that R's `4` is not an integer.
@@ -127,8 +148,14 @@ refuse_other_session <- function() {
   )
 }
 
-# The model, unless it is of a session that has ended: then it has no methods.
+# The model, unless it is something else of R, or of a session that has ended: then it has no methods.
 alive <- function(object) {
+  if (!is_python_object(object)) {
+    refuse(
+      "`model` to be a Keras model", c("an object of class ", class(object)[[1]]),
+      "Make one with `keras_model_sequential()` or `keras_model()`."
+    )
+  }
   if (is_null_object(object)) {
     refuse_other_session()
   }

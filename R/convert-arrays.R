@@ -47,12 +47,12 @@ as_inputs <- function(x, object, convert = as_arrays) {
   convert(x)
 }
 
-# Classes in words become a factor, whose levels are the numbers that a loss needs.
-as_targets <- function(y, convert = as_arrays) {
+# Dense, as losses need them. Classes in words have no numbers: those of a factor are its levels.
+as_targets <- function(y) {
   if (has_texts(y)) {
     refuse("`y` to be numbers or a factor", "character data", "Use `factor(y)`, whose levels count from 0.")
   }
-  convert(y)
+  as_batch(y)
 }
 
 has_texts <- function(x) is.character(x) || is.list(x) && !is.object(x) && any(vapply(x, is.character, NA))
@@ -106,7 +106,8 @@ as_validation_data <- function(data) {
     )
   }
   by_name <- setequal(names(data), names[seq_along(data)])
-  do.call(reticulate::tuple, as_arrays(unname(if (by_name) data[names[seq_along(data)]] else data)))
+  data <- unname(if (by_name) data[names[seq_along(data)]] else data)
+  do.call(reticulate::tuple, c(list(as_arrays(data[[1]]), as_targets(data[[2]])), as_arrays(data[-(1:2)])))
 }
 
 list_shown <- function(data) {

@@ -58,13 +58,14 @@ as_callback <- function(functions) {
 
 # An R function for a hook, which may take fewer arguments than Keras passes.
 as_hook <- function(f) {
-  num_taken <- if ("..." %in% names(formals(f))) Inf else length(formals(f))
   reticulate::r_to_py(function(...) {
     arguments <- list(...)
-    for_python(do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken))])))
+    for_python(do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken(f)))])))
     NULL
   }, convert = TRUE)
 }
+
+num_taken <- function(f) if ("..." %in% names(formals(args(f)))) Inf else length(formals(args(f)))
 
 # Python callables, such as metrics of Keras and classes, are functions in R as well. They are passed on unchanged.
 is_r_function <- function(x) {
@@ -75,10 +76,21 @@ is_r_function <- function(x) {
 as_tensor_function <- function(f, name) {
   f <- with_tensor_functions(f)
   called <- function(y_true, y_pred, ...) {
-    for_python(with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...)))
+    for_python(check_result(with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...))))
   }
   attr(called, "py_function_name") <- name
   reticulate::r_to_py(called)
+}
+
+check_result <- function(result) {
+  if (!is_python_object(result) && !is.numeric(result) && !is.logical(result) && !is.list(result)) {
+    refuse(
+      "an R function for a loss or a metric to return a tensor or a number",
+      if (is.null(result)) "NULL" else c("an object of class ", class(result)[[1]]),
+      "End it with the value, as in `mean((y_true - y_pred)^2)`."
+    )
+  }
+  result
 }
 
 # Targets as a column if the predictions are a column. Otherwise `y_true - y_pred` would broadcast to all pairs of rows.

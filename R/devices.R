@@ -59,7 +59,7 @@ available_gpus <- function() {
 #' bring_home(model)
 #' @export
 bring_home <- function(model, device = NULL) {
-  with_clean_errors(core()$bring_home(model, device))
+  with_clean_errors(core()$bring_home(alive(model), device))
   invisible(model)
 }
 

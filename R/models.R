@@ -114,9 +114,9 @@ get_config <- function(object) {
 #' @rdname get_layer
 #' @export
 pop_layer <- function(object) {
-  if (!inherits(object, "keras.src.models.sequential.Sequential") || core()$is_parallel(object)) {
+  if (!inherits(object, "keras.src.models.sequential.Sequential") || is_parallel(object)) {
     refuse(
-      "a sequential model on one device", if (core()$is_parallel(object)) "a parallel model" else class(object)[[1]],
+      "a sequential model on one device", if (is_parallel(object)) "a parallel model" else class(object)[[1]],
       "Remove the layer from the template, before `multi_gpu_model()`."
     )
   }

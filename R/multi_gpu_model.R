@@ -96,6 +96,7 @@
 #' model |> save_model_hdf5(tempfile(fileext = ".h5")) # the template has the trained weights
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
+  alive(model)
   gpus <- as_gpus(gpus)
   refuse_na(cpu_merge = cpu_merge, cpu_relocation = cpu_relocation)
   with_clean_errors(core()$multi_gpu_model(model, gpus, cpu_merge, cpu_relocation))
@@ -172,6 +173,6 @@ refuse_gpus <- function(gpus, what) {
 #' @export
 synchronize_batch_norm <- function(model, synchronized = TRUE) {
   refuse_na(synchronized = synchronized)
-  with_clean_errors(core()$synchronize_batch_norm(model, synchronized))
+  with_clean_errors(core()$synchronize_batch_norm(alive(model), synchronized))
   invisible(model)
 }

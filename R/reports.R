@@ -24,7 +24,7 @@ overview <- function(object, batch_size = NULL) {
 }
 
 check_parallel <- function(object) {
-  if (!core()$is_parallel(object)) {
+  if (!is_parallel(object)) {
     refuse("a parallel model", class(object)[[1]], "Make one with `multi_gpu_model(model)`.")
   }
 }
@@ -100,7 +100,7 @@ check_parallel <- function(object) {
 estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)
   report <- with_clean_errors(
-    core()$estimate(model, gpus, as_integer(batch_size), optimizer, cpu_merge, cpu_relocation)
+    core()$estimate(alive(model), gpus, as_integer(batch_size), optimizer, cpu_merge, cpu_relocation)
   )
   structure(as_table(report), report = report)
 }
@@ -139,6 +139,8 @@ measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose
     )
   ))
 }
+
+is_parallel <- function(object) is_python_object(object) && core()$is_parallel(object)
 
 # A report from Python as a data frame.
 as_table <- function(report) {

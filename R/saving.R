@@ -41,7 +41,7 @@
 save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimizer = TRUE) {
   refuse_na(overwrite = overwrite, include_optimizer = include_optimizer)
   save_if_wanted(filepath, overwrite, function(overwrite) {
-    core()$save_model_hdf5(object, filepath, overwrite, include_optimizer)
+    core()$save_model_hdf5(alive(object), filepath, overwrite, include_optimizer)
   })
 }
 
@@ -60,7 +60,9 @@ load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, saf
 #' @export
 save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
   refuse_na(overwrite = overwrite)
-  save_if_wanted(filepath, overwrite, function(overwrite) core()$save_model_weights_hdf5(object, filepath, overwrite))
+  save_if_wanted(filepath, overwrite, function(overwrite) {
+    core()$save_model_weights_hdf5(alive(object), filepath, overwrite)
+  })
 }
 
 #' @rdname save_model_hdf5
@@ -68,7 +70,9 @@ save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
 load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mismatch = FALSE, reshape = FALSE,
                                     safe_mode = TRUE) {
   refuse_na(by_name = by_name, skip_mismatch = skip_mismatch, reshape = reshape, safe_mode = safe_mode)
-  with_clean_errors(core()$load_model_weights_hdf5(object, filepath, by_name, skip_mismatch, reshape, safe_mode))
+  with_clean_errors(core()$load_model_weights_hdf5(
+    alive(object), filepath, by_name, skip_mismatch, reshape, safe_mode
+  ))
   invisible(object)
 }
 

@@ -72,8 +72,25 @@ mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_
 
 #' @export
 dim.multigpu_tensor <- function(x) { # nolint: object_name_linter.
-  if (is_shape_known(x)) extents_of(x) else tf$shape(x) # while TensorFlow traces a step, the number of rows is a tensor
+  if (is_shape_known(x)) extents_of(x) else partly_known(x)
 }
+
+# While TensorFlow traces a step, the number of rows is a tensor; that of columns is a number, as loops need it.
+partly_known <- function(x) {
+  extents <- tf$shape(x)
+  class(extents) <- c("multigpu_extents", class(extents))
+  attr(extents, "known") <- extents_of(x)
+  extents
+}
+
+#' @export
+`[.multigpu_extents` <- function(x, i) { # nolint: object_name_linter.
+  known <- attr(x, "known")[i]
+  if (anyNA(known)) NextMethod() else known
+}
+
+#' @export
+`[[.multigpu_extents` <- function(x, i) if (is.character(i)) NextMethod() else x[i] # nolint: object_name_linter.
 
 #' @export
 length.multigpu_tensor <- function(x) { # nolint: object_name_linter.
@@ -138,6 +155,14 @@ cbind.multigpu_tensor <- function(..., deparse.level = 1) { # nolint: object_nam
 #' @export
 rbind.multigpu_tensor <- function(..., deparse.level = 1) { # nolint: object_name_linter.
   keras$ops$concatenate(lapply(list(...), as_lines, axis = 0L), axis = 0L)
+}
+
+#' @export
+c.multigpu_tensor <- function(...) refuse_function("c", "a tensor", "`rbind(x, y)` or `cbind(x, y)`")
+
+#' @export
+`dim<-.multigpu_tensor` <- function(x, value) { # nolint: object_name_linter.
+  refuse_function("dim<-", "a tensor", "`keras$ops$reshape(x, shape)`, which fills rows first")
 }
 
 # A matrix, or a vector as a column (axis 1) or a row (axis 0).

@@ -9,13 +9,22 @@ operate <- function(name, e1, e2) {
   operation <- keras$ops[[operators[[name]]]]
   if (missing(e2)) {
     return(switch(name,
-      "+" = e1,
-      "-" = keras$ops$negative(e1),
+      "+" = as_number(e1),
+      "-" = keras$ops$negative(as_number(e1)),
       operation(e1)
     ))
   }
   refuse_recycling(e1, e2)
-  operation(as_operand(e1), as_operand(e2))
+  convert <- if (name %in% arithmetic) function(x) as_number(as_operand(x)) else as_operand
+  operation(convert(e1), convert(e2))
+}
+
+arithmetic <- c("+", "-", "*", "/", "^", "%%", "%/%")
+
+# As R calculates with logical values, as in `sum((y_pred > 0.5) * y_true)`.
+as_number <- function(x) {
+  is_logical_tensor <- is_python_object(x) && reticulate::py_has_attr(x, "dtype") && keras$ops$dtype(x) == "bool"
+  if (is_logical_tensor) keras$ops$cast(x, "int32") else x
 }
 
 operators <- c(

@@ -31,6 +31,11 @@
 }
 
 #' @export
+`[<-.multigpu_tensor` <- function(x, ..., value) { # nolint: object_name_linter.
+  refuse_function("[<-", "a tensor, whose values cannot be changed", "`ifelse(test, yes, no)` or `cbind()`")
+}
+
+#' @export
 is.na.multigpu_tensor <- function(x) { # nolint: object_name_linter.
   keras$ops$isnan(x)
 }

@@ -1,14 +1,27 @@
 # Functions that are not generic in R, for the losses and metrics that use them. --------------------------------------
 
-# The function `f` with these functions, which accept tensors, unless it uses others of the same names.
+# The function `f` with these functions, which accept tensors, unless it uses others of the same names. So have the
+# functions of the user's that it calls.
 with_tensor_functions <- function(f) {
   if (is.primitive(f)) {
     return(f)
   }
-  is_replaced <- function(name) identical(get0(name, environment(f), mode = "function"), plain_functions[[name]])
+  home <- environment(f)
+  is_replaced <- function(name) identical(get0(name, home, mode = "function"), plain_functions[[name]])
   known <- Filter(is_replaced, names(plain_functions))
-  environment(f) <- list2env(tensor_functions[known], parent = environment(f))
+  environment(f) <- list2env(tensor_functions[known], parent = home)
+  lapply(helpers_of(f, home), function(name) {
+    delayedAssign(name, with_tensor_functions(get(name, home)), assign.env = environment(f))
+  })
   f
+}
+
+# The names of functions that `f` uses and that are from where it is from: a script or a package.
+helpers_of <- function(f, home) {
+  Filter(function(name) {
+    helper <- get0(name, home)
+    is_r_function(helper) && !is.primitive(helper) && identical(topenv(environment(helper)), topenv(home))
+  }, setdiff(all.names(body(f), unique = TRUE), names(formals(f))))
 }
 
 plain_functions <- NULL # what `tensor_functions` replace, set below
@@ -98,7 +111,17 @@ refused_functions <- c(
   as.double = "keras$ops$cast(x, \"float32\")", as.integer = "keras$ops$cast(x, \"int32\")",
   as.vector = "keras$ops$reshape(x, -1L)",
   as.matrix = "keras$ops$reshape(x, list(-1L, 1L))", isTRUE = "keras$ops$where(test, yes, no)",
-  isFALSE = "keras$ops$where(test, yes, no)"
+  isFALSE = "keras$ops$where(test, yes, no)", head = "x[1:3, ]", tail = "keras$ops$flip(x, axis = 0L)[1:3, ]",
+  array = "keras$ops$reshape(x, shape)", matrix = "keras$ops$reshape(x, shape)",
+  replace = "ifelse(test, yes, no)", "%in%" = "keras$ops$isin(x, values)", norm = "keras$ops$norm(x)",
+  det = "keras$ops$det(x)", diag = "keras$ops$diagonal(x)", solve = "keras$ops$solve(a, b)", svd = "keras$ops$svd(x)",
+  IQR = "keras$ops$quantile(x, c(0.25, 0.75))", max.col = "keras$ops$argmax(x, axis = 1L)",
+  cut = "keras$ops$digitize(x, bins)", findInterval = "keras$ops$digitize(x, bins)",
+  table = "keras$ops$bincount(x)", tabulate = "keras$ops$bincount(x)", weighted.mean = "sum(w * x) / sum(w)",
+  plogis = "keras$ops$sigmoid(x)", qlogis = "log(p / (1 - p))", pnorm = "0.5 * (1 + keras$ops$erf(x / sqrt(2)))",
+  dnorm = "exp(-0.5 * ((x - mean) / sd)^2) / (sd * sqrt(2 * pi))", dbinom = "p^x * (1 - p)^(1 - x)",
+  dpois = "exp(x * log(lambda) - lambda - tf$math$lgamma(x + 1))",
+  choose = "exp(tf$math$lgamma(n + 1) - tf$math$lgamma(k + 1) - tf$math$lgamma(n - k + 1))"
 )
 
 refused_in_loss <- function(name) {

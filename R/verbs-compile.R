@@ -8,7 +8,8 @@
 #' @param loss Name of a loss, a loss object, or an R function of `y_true` and `y_pred`. For several outputs, a list of
 #'   them, which may be named by output.
 #' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
-#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for.
+#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for. For several
+#'   outputs, one entry for each, which may be a list.
 #' @param loss_weights Weights of the losses of several outputs.
 #' @param sample_weight_mode,target_tensors Arguments of Keras 2, kept for their positions. Keras 3 does not have them:
 #'   a value other than `NULL` is an error.
@@ -19,8 +20,8 @@
 #' A function is called with the targets and the predictions of the global batch, as tensors. R's operators, indices
 #' such as `y_pred[, 1]`, `dim()`, `nrow()`, `length()` and functions such as `abs()`, `log()`, `sum()`, `max()`,
 #' `mean()`, `pmax()`, `ifelse()`, `var()` and `rowSums()` work as in R, or raise an error that names the replacement.
-#' `sum(x, axis = -1L)`, with `axis` by name, is the function of Keras, which counts axes from 0. For other operations
-#' use `keras$ops`.
+#' Functions of yours that it calls can use them, too. `sum(x, axis = -1L)`, with `axis` by name, is the function of
+#' Keras, which counts axes from 0. For other operations use `keras$ops`.
 #'
 #' @return The model, invisibly.
 #' @family verbs
@@ -80,16 +81,15 @@ instead_of_keras2 <- c(
   target_tensors = "`y` in `fit()`"
 )
 
-# reticulate does not convert the list class of Keras.
 output_names <- function(object) {
-  if (reticulate::py_has_attr(object, "output_names")) {
-    unlist(reticulate::import_builtins()$list(object$output_names))
-  }
+  names <- if (reticulate::py_has_attr(object, "output_names")) object$output_names
+  # reticulate does not convert the list class of Keras
+  if (is_python_object(names)) unlist(reticulate::import_builtins()$list(names)) else names
 }
 
 as_loss <- function(loss) {
   if (is_r_function(loss)) {
-    return(as_tensor_function(loss, "loss"))
+    return(as_tensor_function(check_arguments_of(loss), "loss"))
   }
   if (is.list(loss) || length(loss) > 1) lapply(as.list(loss), as_loss) else loss
 }
@@ -103,9 +103,36 @@ as_metrics <- function(metrics, outputs) {
   if (length(metrics) > 0 && all(names %in% outputs)) {
     return(lapply(metrics, as_metrics, outputs = NULL))
   }
+  check_for_outputs(metrics, outputs)
   unname(Map(as_metric, metrics, ifelse(names == "", "metric", names)))
 }
 
 as_metric <- function(metric, name) {
-  if (is_r_function(metric)) as_tensor_function(metric, name) else metric
+  if (is.list(metric) && !is_python_object(metric)) {
+    return(as_metrics(metric, NULL)) # those of one output
+  }
+  if (is_r_function(metric)) as_tensor_function(check_arguments_of(metric), name) else metric
+}
+
+# Keras 2 took metrics for all outputs, Keras 3 takes one entry for each.
+check_for_outputs <- function(metrics, outputs) {
+  num_metrics <- length(metrics)
+  if (length(outputs) > 1 && !num_metrics %in% c(0, length(outputs)) && !any(vapply(metrics, is.list, NA))) {
+    by_output <- paste0("metrics = list(", outputs[[1]], " = \"mae\", ", outputs[[2]], " = list(\"mse\", \"mae\"))")
+    refuse(
+      c("an entry of `metrics` for each of the outputs ", toString(outputs)),
+      c(num_metrics, if (num_metrics == 1) " entry" else " entries"), c("Use for instance `", by_output, "`.")
+    )
+  }
+}
+
+check_arguments_of <- function(f) {
+  if (num_taken(f) < 2) {
+    refuse(
+      "losses and metrics to be functions of `y_true` and `y_pred`",
+      c("a function of ", if (num_taken(f) == 0) "nothing" else names(formals(args(f)))),
+      "Use for instance `function(y_true, y_pred) mean((y_true - y_pred)^2)`."
+    )
+  }
+  f
 }

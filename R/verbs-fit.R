@@ -167,7 +167,7 @@ predict_model <- function(object,
   with_clean_errors(call_python(
     core()$predict, c(as_counts(batch_size = batch_size, steps = steps), more_arguments(object, "predict", ...)),
     model = object,
-    x = as_source(x, object),
+    x = as_source(if (is_r_function(x)) as_inputs_alone(x) else x, object),
     verbose = as_choice(verbose, "verbose", verbosities),
     callbacks = as_callbacks(callbacks)
   ))
@@ -180,7 +180,21 @@ predict_model <- function(object,
 predict.multigpu.model.parallel_model.ParallelModel <- predict_model
 
 # An R function is a generator: Python calls it for the next batch. Everything else is data.
-as_source <- function(x, object) if (is_r_function(x)) as_generator(x) else as_inputs(x, object)
+as_source <- function(x, object) {
+  if (inherits(x, "rpytools.generator.RGenerator")) { # of `reticulate::py_iterator()`, which Keras does not know
+    iterator <- x
+    x <- function() reticulate::iter_next(iterator)
+  }
+  if (is_r_function(x)) as_generator(x) else as_inputs(x, object)
+}
+
+# Batches for `predict()` may be the inputs without a list around them.
+as_inputs_alone <- function(next_batch) {
+  function() {
+    batch <- next_batch()
+    if (is.null(batch) || is.list(batch) && !is.object(batch)) batch else list(batch)
+  }
+}
 
 as_generator <- function(next_batch) {
   reticulate::r_to_py(function() {

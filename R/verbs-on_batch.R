@@ -18,7 +18,7 @@
 #' @export
 train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$train_on_batch(
-    as_inputs(x, object, as_batch), as_targets(y, as_batch),
+    as_inputs(x, object, as_batch), as_targets(y),
     class_weight = as_class_weight(class_weight, y),
     sample_weight = as_arrays(sample_weight)
   ))
@@ -28,7 +28,7 @@ train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NU
 #' @export
 test_on_batch <- function(object, x, y, sample_weight = NULL) {
   with_clean_errors(alive(object)$test_on_batch(
-    as_inputs(x, object, as_batch), as_targets(y, as_batch),
+    as_inputs(x, object, as_batch), as_targets(y),
     sample_weight = as_arrays(sample_weight)
   ))
 }

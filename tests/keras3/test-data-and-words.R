@@ -57,6 +57,21 @@ say(loss(parallel_classes, x, label, class_weight = c(yes = 3, no = 1)))
 refused(multigpu::fit(parallel_classes, x, label, class_weight = c(maybe = 3, no = 1)))
 
 # arguments
+sparse_y <- Matrix::Matrix(y, 20, sparse = TRUE)
+for_column <- multi_gpu_model(make(), gpus = 2) # Keras does not take a vector after a column
+for_column |> multigpu::compile(optimizer = 'sgd', loss = 'mse')
+say(loss(for_column, x, sparse_y), signif(unlist(multigpu::evaluate(for_column, x, sparse_y, verbose = 0)), 4))
+say(signif(multigpu::predict_generator(parallel, function() x, 1)[1:2], 4))
+inputs <- multigpu::keras$Input(list(4L))
+outputs <- lapply(c('a', 'b'), function(name) layers$Dense(1L, name = name, kernel_initializer = 'ones')(inputs))
+two <- multi_gpu_model(multigpu::keras_model(inputs, outputs), gpus = 2)
+far <- function(y_true, y_pred) max(abs(y_true - y_pred))
+two |> multigpu::compile(optimizer = 'sgd', loss = 'mse', metrics = list(list(far = far, 'mae'), far))
+measured <- unlist(multigpu::evaluate(two, x, list(y, y), verbose = 0))
+say(names(measured), signif(measured, 4))
+refused(two |> multigpu::compile(optimizer = 'sgd', loss = 'mse', metrics = list(far)))
+refused(multi_gpu_model(mtcars))
+refused(multigpu::fit(parallel_classes, x, rep(1:2, 10)))
 refused(multigpu::fit(parallel, x, y, callbacks = 'a text'))
 refused(multigpu::fit(parallel, x, y, validation_data = x))
 refused(multigpu::fit(parallel, y ~ x, y))
@@ -64,6 +79,7 @@ refused(multigpu::fit(parallel, x, y, epochs = 1.5))
 refused(multi_gpu_model(parallel, gpus = 2))
 
 # words of losses and metrics
+above <- function(x) pmax(x, 0)
 words <- list(
   sd = function(y_true, y_pred) sd(y_pred[, 1]) + mean((y_true - y_pred)^2),
   median = function(y_true, y_pred) median(y_true) + mean(abs(y_true - y_pred)),
@@ -72,6 +88,13 @@ words <- list(
   cbind = function(y_true, y_pred) mean(cbind(y_true, y_pred)^2),
   is.finite = function(y_true, y_pred) mean(ifelse(is.finite(y_pred), (y_true - y_pred)^2, 0)),
   is.numeric = function(y_true, y_pred) if (is.numeric(y_pred) && is.matrix(y_pred)) mean((y_true - y_pred)^2),
+  helper = function(y_true, y_pred) mean(above(y_true - y_pred)),
+  columns = function(y_true, y_pred) Reduce(`+`, lapply(seq_len(ncol(y_pred)), function(i) mean(y_pred[, i]))),
+  logical = function(y_true, y_pred) mean((y_pred > 0) * (y_true - y_pred)^2),
+  change = function(y_true, y_pred) {
+    y_pred[y_pred < 0] <- 0
+    mean(y_pred)
+  },
   apply = function(y_true, y_pred) mean(apply(y_pred, 1, sum)),
   sapply = function(y_true, y_pred) mean(sapply(y_pred, sum)),
   scale = function(y_true, y_pred) mean(scale(y_pred)),
@@ -90,7 +113,7 @@ test_that("tables, messages, tensors, data and words are the same in all states"
     expect_identical(ran$status, 0L, info = paste(c(state, tail(ran$printed, 15)), collapse = "\n"))
     grep("^said", ran$printed, value = TRUE)
   })
-  expect_length(said[[1]], 37)
+  expect_length(said[[1]], 47)
   expect_false(any(grepl("said FALSE (Error|Expected)", said[[1]]))) # what is refused, this package refuses
   for (each in said) expect_identical(each, said[[1]])
 })

@@ -44,6 +44,7 @@ shown <- list(
   "the page about several machines" = page("docs", "multi-worker.md"),
   "the page about the command line" = page("docs", "command-line.md"),
   "the first page" = page("docs", "index.md"),
+  "the tutorial" = page("docs", "tutorial-r.md"),
   "the page about parts of models" = page("docs", "model-parallel.md"),
   "the page about installation" = c(stand_ins, page("docs", "install.md")),
   "the vignette" = page("vignettes", "multigpu.Rmd"),
@@ -56,7 +57,7 @@ shown <- list(
 test_that("all pages with code in R are run", {
   pages <- c(list.files(root, "[.]R?md$"), file.path("docs", list.files(file.path(root, "docs"), "[.]md$")))
   with_r <- Filter(function(path) length(page(path)) > 0, pages)
-  run <- c("README", "r", "index", "model-parallel", "install", "multi-worker", "command-line")
+  run <- c("README", "r", "index", "model-parallel", "install", "multi-worker", "command-line", "tutorial-r")
   expect_setequal(sub("[.]md$", "", basename(with_r)), run)
   expect_gt(length(unlist(shown)), 200)
   expect_true(all(lengths(shown) > 0))

@@ -18,10 +18,10 @@ test_that("a warning from Python is one from R: layers that do not fit are left 
 
 test_that("an error has its parts as bullets, a class, and the function that was called", {
   refusal <- function(expr) tryCatch(expr, error = identity)
-  long <- refusal(multi_gpu_model(mtcars))
+  long <- refusal(multi_gpu_model(small_model(), gpus = strrep("GPU", 1000)))
   expect_s3_class(long, c("multigpu_error", "rlang_error"), exact = FALSE)
   expect_lt(nchar(conditionMessage(long)), 450)
-  expect_match(said_by(long), "Pass a built `keras$Sequential`", fixed = TRUE) # the end is there
+  expect_match(said_by(long), "or `gpus = c('GPU:0', 'GPU:1')`.", fixed = TRUE) # the end is there
   expect_identical(as.character(conditionCall(long)[[1]]), "multi_gpu_model")
   model <- small_model()
   expect_match(deparse1(conditionCall(refusal(fit(model, epochs = "a", x = 1)))[[1]]), "^fit")
@@ -29,7 +29,36 @@ test_that("an error has its parts as bullets, a class, and the function that was
   expect_snapshot(writeLines(conditionMessage(refusal(multi_gpu_model(model, gpus = c(0, 1.5))))))
 })
 
+test_that("what is no model is refused by its class, in each function that takes one", {
+  verbs <- list(
+    multi_gpu_model, estimate, bring_home, synchronize_batch_norm, get_weights, count_params, get_config, overview,
+    pop_layer, get_layer, predict_on_batch,
+    function(x) fit_generator(x, identity, 1), function(x) train_on_batch(x, 1, 1), function(x) measure(x, 1, 1),
+    function(x) save_model_hdf5(x, tempfile()), function(x) save_model_weights_hdf5(x, tempfile())
+  )
+  for (verb in verbs) {
+    said <- error_text(verb(lm(mpg ~ cyl, mtcars)))
+    expect_match(said, "^Expected .* model.* Received: (an object of class )?lm\\. (Make one|Remove)")
+  }
+})
+
 skip_on_cran()
+
+test_that("an error in a step is its cause, without files of Python, and says that ids and classes count from 0", {
+  data <- small_data()
+  classes <- rep(1:3, length.out = 50)
+  trained <- function(y, embedding = NULL) {
+    layers <- c(embedding, list(keras$layers$Flatten(), keras$layers$Dense(3L, activation = "softmax")))
+    model <- multi_gpu_model(keras_model_sequential(input_shape = 4, layers = layers), gpus = 2)
+    fit(compile(model, "sgd", "sparse_categorical_crossentropy"), abs(data$x) * 10, y, epochs = 1)
+  }
+  expect_match(
+    error_text(trained(classes)), "^Received a label value of 3 .* Keras counts classes and ids from 0: subtract 1"
+  )
+  said <- error_text(trained(classes - 1, list(keras$layers$Embedding(2L, 2L))))
+  expect_match(said, "^indices\\[[0-9,]+\\] = [0-9]+ is not in \\[0, 2\\) Keras counts")
+  expect_length(trained(factor(classes))$metrics$loss, 1)
+})
 
 test_that("an error from Python has the message only", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")

@@ -36,6 +36,18 @@ test_that("so do they as one batch, from a generator, and as data for validation
   for (x in sparse) expect_equal(train(x), expected, tolerance = 1e-6) # float32
 })
 
+test_that("so do they as targets, in arrays, batches and data for validation", {
+  parallel <- parallel_model()
+  start <- get_weights(parallel)
+  train <- function(y) {
+    set_weights(parallel, start)
+    loss <- c(train_on_batch(parallel, dense, y), test_on_batch(parallel, dense, y))
+    history <- fit(parallel, dense, y, epochs = 2, batch_size = 10, shuffle = FALSE, validation_data = list(dense, y))
+    list(loss, history$metrics, evaluate(parallel, dense, y), weights_of(parallel))
+  }
+  expect_identical(train(Matrix::Matrix(y, 50, sparse = TRUE)), train(matrix(y)))
+})
+
 test_that("other matrices of the package are numbers too, and entries that are there twice are added", {
   parallel <- shared_parallel_model()
   twice <- Matrix::sparseMatrix(c(1, 1, 3), c(2, 2, 1), x = c(1, 2, 5), dims = c(20, 4), repr = "T")

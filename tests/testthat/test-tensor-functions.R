@@ -57,6 +57,17 @@ test_that("the shape of a tensor is that of R, and a tensor itself while a step 
   expect_equal(values(traced(tf$cast(matrix_of(), tf$float32))), sum(table) / 2, tolerance = 1e-6)
 })
 
+test_that("a length that is known while a step is traced is a number, with which loops run over columns", {
+  by_column <- function(x) {
+    expect_identical(c(ncol(x), dim(x)[2], dim(x)[[2]]), c(3L, 3L, 3L))
+    total <- 0
+    for (column in seq_len(ncol(x))) total <- total + column * sum(x[, column]) / nrow(x)
+    total
+  }
+  traced <- tf[["function"]](by_column, input_signature = list(tf$TensorSpec(list(NULL, 3L), tf$float32)))
+  expect_equal(values(traced(tf$cast(matrix_of(), tf$float32))), sum(1:3 * colSums(table)) / 2, tolerance = 1e-6)
+})
+
 test_that("what would mean something else than in R is refused, with what to use", {
   expect_snapshot({
     writeLines(error_text(cumsum(matrix_of())))

@@ -50,3 +50,54 @@ test_that("arguments of Keras 2 have their places, and none of their meaning", {
   compile(model, "sgd", "mse", NULL, NULL, NULL, list("mae"))
   expect_named(evaluate(model, small_data()$x, small_data()$y), c("loss", "mae"), ignore.order = TRUE)
 })
+
+two_outputs <- function() {
+  keras$utils$set_random_seed(0L)
+  inputs <- keras$Input(list(4L))
+  keras_model(inputs, list(keras$layers$Dense(1L, name = "a")(inputs), keras$layers$Dense(1L, name = "b")(inputs)))
+}
+
+farther <- function(y_true, y_pred) max(abs(y_true - y_pred))
+
+measured <- function(model, metrics, data) {
+  compile(model, "sgd", "mse", metrics = metrics)
+  evaluate(model, data$x, list(data$y, data$y), batch_size = 50)
+}
+
+test_that("a model with two outputs has metrics by position or by name, each with several, and targets `list(y, y)`", {
+  parallel <- multi_gpu_model(two_outputs(), 2)
+  by_position <- list(list(far = farther, "mae"), list("mse"))
+  found <- measured(parallel, by_position, small_data())
+  expect_true(all(c("a_far", "a_mae", "b_mse") %in% names(found)))
+  expect_equal(found, measured(two_outputs(), by_position, small_data()), tolerance = 1e-6) # float32
+  by_name <- list(b = "mse", a = list(far = farther, "mae"))
+  expect_equal(measured(parallel, by_name, small_data()), found, tolerance = 1e-6)
+})
+
+test_that("metrics for all outputs at once, as in Keras 2, say how to write one entry for each", {
+  expect_snapshot({
+    writeLines(error_text(compile(two_outputs(), "sgd", "mse", metrics = farther)))
+    writeLines(error_text(compile(two_outputs(), "sgd", "mse", metrics = list("mae", farther, "mse"))))
+  })
+})
+
+test_that("metrics may have the names of letters of the only output", {
+  inputs <- keras$Input(list(4L))
+  model <- keras_model(inputs, keras$layers$Dense(1L, name = "de")(inputs))
+  compile(model, "sgd", "mse", metrics = list(d = farther, e = farther))
+  expect_named(evaluate(model, small_data()$x, small_data()$y), c("d", "e", "loss"), ignore.order = TRUE)
+})
+
+test_that("functions that are no loss and no metric are refused, when they are given or when they are called", {
+  model <- small_model()
+  expect_snapshot({
+    writeLines(error_text(compile(model, "sgd", function(y_pred) mean(y_pred))))
+    writeLines(error_text(compile(model, "sgd", "mse", metrics = list(function() 1))))
+    compile(model, "sgd", function(y_true, y_pred) NULL)
+    writeLines(error_text(fit(model, small_data()$x, small_data()$y)))
+    compile(model, "sgd", "mse", metrics = list(function(y_true, y_pred) "good"))
+    writeLines(error_text(evaluate(model, small_data()$x, small_data()$y)))
+  })
+  compile(model, "sgd", "mse", metrics = list(all = function(...) mean(..2)))
+  expect_named(evaluate(model, small_data()$x, small_data()$y), c("all", "loss"), ignore.order = TRUE)
+})

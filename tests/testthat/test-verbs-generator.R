@@ -47,6 +47,26 @@ test_that("the verbs of Keras 2 accept generators", {
   )
 })
 
+test_that("a generator for predictions may return the inputs alone: an array, a data frame or a sparse matrix", {
+  data <- small_data(20)
+  expected <- rbind(predict(shared_parallel_model(), data$x), predict(shared_parallel_model(), data$x))
+  for (x in list(data$x, as.data.frame(data$x), Matrix::Matrix(data$x, sparse = TRUE))) {
+    expect_equal(predict_generator(shared_parallel_model(), function() x, 2), expected, tolerance = 1e-6) # float32
+  }
+})
+
+test_that("an iterator that reticulate makes of an R function trains as the function", {
+  parallel <- parallel_model()
+  start <- get_weights(parallel)
+  train <- function(x) {
+    set_weights(parallel, start)
+    fit(parallel, x, steps_per_epoch = 3, epochs = 2)$metrics$loss
+  }
+  batches <- function() batches_of(small_data(), last = 6)
+  iterator <- function(next_batch) reticulate::py_iterator(function() if (!is.null(each <- next_batch())) each)
+  expect_identical(train(iterator(batches())), train(batches()))
+})
+
 test_that("a generator returns sample weights and is not called more often than needed", {
   data <- small_data(20)
   calls <- 0
