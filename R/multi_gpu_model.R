@@ -96,10 +96,9 @@
 #' model |> save_model_hdf5(tempfile(fileext = ".h5")) # the template has the trained weights
 #' @export
 multi_gpu_model <- function(model, gpus = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
-  alive(model)
   gpus <- as_gpus(gpus)
   refuse_na(cpu_merge = cpu_merge, cpu_relocation = cpu_relocation)
-  with_clean_errors(core()$multi_gpu_model(model, gpus, cpu_merge, cpu_relocation))
+  with_clean_errors(core()$multi_gpu_model(alive(model), gpus, cpu_merge, cpu_relocation))
 }
 
 # `gpus` for Python: NULL, a count, or a list of ids and names. A single number is a count, also in a list.
