@@ -59,30 +59,52 @@ class DataParallelCall:
         self._plan = plan
         self._values: list[Any] | None = None  # in Python, after the last direct call
         self._draws_by_default = False  # from Keras' default generator of noise
-        self._as_function = self._function()
+        self._as_function = CallAsFunction(self)
 
-    def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool) -> Given:
+    def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool = False) -> Given:
         """Return outputs and added losses for one batch."""
-        batch = CallArguments(args, kwargs)
-        if not tf.executing_eagerly():
+        batch, eager = CallArguments(args, kwargs), tf.executing_eagerly()
+        if eager and not (run_eagerly or tf.config.functions_run_eagerly()):
+            return self._outside_of_functions(batch)
+        if not eager:
             self._refuse_one_program()
-            return self._spread(batch, eager=False).given
-        if run_eagerly or tf.config.functions_run_eagerly():
-            return self._spread(batch, eager=True).given
-        args, kwargs = batch.rebuild(batch.tensors)
+        template, known = TemplateState.of(self._template, self._plan), set(map(id, self._template.variables))
+        self._called_with = batch.without_tensors(), batch.known_rows
+        kind = (batch.kind, self._fingerprint())
+        with self.layer_named():
+            after = self._check(kind, template, batch, eager)
+            of_trace, draws = self._of_traces.get(kind, OfTrace()), self._draws.get(kind, ())
+            copied = template.with_copies({number: len(of_copies) for number, of_copies in of_trace.ways.items()})
+            workers = self._workers(batch)
+            merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
+        self._draws[kind] = merged.traced.draws
+        self._note(merged)
+        refuse_new_weights(self._template, known)
+        return merged
+
+    def _outside_of_functions(self, batch: CallArguments) -> Given:
+        """Make a call as a function of its own, in whose trace this object is called again."""
         with self.layer_named():
             if self._values is not None and not are_same(self._values, self._python_values()):
-                self._as_function = self._function()  # what was traced has the old values
-            given = self._as_function(args, kwargs, self._fingerprint())
+                self._as_function = CallAsFunction(self)  # what was traced has the old values
+            given = self._as_function(*batch.rebuild(batch.tensors), self._fingerprint())
             self._values = self._python_values()
             return given
+
+    def _note(self, merged: Merged) -> None:
+        """Note what a call has shown, and warn of statistics of slices, once for each parallel model."""
+        traced = merged.traced
+        self.types = merged.paths.template.by_weight(traced.types)
+        if self.step and self.step.joint:
+            self.without_rows = traced.layout.without_rows(merged.outputs)
+        self._draws_by_default |= any(map(is_default, traced.updates.variables))
+        if traced.of_slices and not self._warned:
+            self._warned = True
+            warn_of_slices(traced.of_slices)
 
     def _python_values(self) -> list[Any]:
         """Return the values in Python that a trace keeps, and on which a call depends."""
         return [*python_values(self._template), default_generator() if self._draws_by_default else None]
-
-    def _function(self) -> CallAsFunction:
-        return CallAsFunction(lambda *arguments: self._spread(CallArguments(*arguments), eager=False))
 
     def _refuse_one_program(self) -> None:
         if within_xla():
@@ -106,27 +128,6 @@ class DataParallelCall:
             if self._called_with:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
-
-    def _spread(self, batch: CallArguments, eager: bool) -> Merged:
-        template, known = TemplateState.of(self._template, self._plan), set(map(id, self._template.variables))
-        self._called_with = batch.without_tensors(), batch.known_rows
-        kind = (batch.kind, self._fingerprint())
-        with self.layer_named():
-            after = self._check(kind, template, batch, eager)
-            of_trace, draws = self._of_traces.get(kind, OfTrace()), self._draws.get(kind, ())
-            copied = template.with_copies({number: len(of_copies) for number, of_copies in of_trace.ways.items()})
-            workers = self._workers(batch)
-            merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
-        self.types = merged.paths.template.by_weight(merged.traced.types)
-        self._draws[kind] = merged.traced.draws
-        if self.step and self.step.joint:
-            self.without_rows = merged.traced.layout.without_rows(merged.given.outputs)
-        self._draws_by_default |= any(map(is_default, merged.traced.updates.variables))
-        refuse_new_weights(self._template, known)
-        if merged.traced.of_slices and not self._warned:
-            self._warned = True  # once for each parallel model
-            warn_of_slices(merged.traced.of_slices)
-        return merged
 
     def _check(self, kind: tuple, template: TemplateState, batch: CallArguments, eager: bool) -> list[tf.Tensor]:
         """Check the first batch of each kind of call, now or in the traced step, which has to wait for it."""

@@ -59,7 +59,7 @@ _structure: contextvars.ContextVar[GradientStructure] = contextvars.ContextVar("
 class CallAsFunction:
     """Calls `spread` in a function, which is traced for each kind of arguments."""
 
-    def __init__(self, spread: Callable[[tuple, dict[str, Any]], Merged]) -> None:
+    def __init__(self, spread: Callable[[tuple, dict[str, Any]], Given]) -> None:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
         self._kinds: dict[tuple, int] = {}  # by the values besides arguments on which a trace depends
@@ -99,10 +99,11 @@ class CallAsFunction:
         del kind  # part of TensorFlow's key for the trace
         args, kwargs = _with_attached((args, kwargs), attached)
         merged = self._spread(args, kwargs)
+        assert isinstance(merged, Merged)  # as always in a trace
         given = (
-            keras.tree.map_structure(Constant.of, merged.given.outputs),
-            _attached_to(merged.given.outputs),
-            merged.given.losses,
+            keras.tree.map_structure(Constant.of, merged.outputs),
+            _attached_to(merged.outputs),
+            merged.losses,
             [each.tensors for each in merged.kept],
         )
         gates = _gates_of(tf.nest.flatten(given, expand_composites=True), merged)

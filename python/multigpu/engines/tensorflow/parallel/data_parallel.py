@@ -1,7 +1,7 @@
 """data_parallel: one batch, many devices. split → send → run → merge. State is updated once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -32,24 +32,24 @@ from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_o
 from multigpu.plan.plan import Plan
 
 
-class Given(NamedTuple):
+@dataclass(frozen=True)
+class Given:
     """The outputs and losses that one device would have returned."""
 
     outputs: Any  # with their masks
     losses: list[tf.Tensor]  # that layers added
 
 
-class Merged(NamedTuple):
+@dataclass(frozen=True)
+class Merged(Given):
     """Outputs and losses, and what the runs have shown.
 
     Attributes:
-        given: the outputs and losses.
         traced: what the last run has shown, with the types in which weights were sent.
         kept: the attributes of layers that the call has set.
         paths: the weights that lead to results.
     """
 
-    given: Given
     traced: Traced
     kept: list[Kept]
     paths: WeightPaths
@@ -236,9 +236,9 @@ def merge_results(
     traced.updates.assign([result.updates for result in results], slices.kept, replica.workers)
     computed.assign()
     added = _as_added(losses, computed.losses)
-    given = Given(layout.outputs(with_rows), [added[number] for number in traced.calls.order_of_losses()])
+    losses = [added[number] for number in traced.calls.order_of_losses()]
     kept = [each.now() for each in traced.calls.kept]
-    return Merged(given, traced, kept, WeightPaths(replica.template, traced, structure))
+    return Merged(layout.outputs(with_rows), losses, traced, kept, WeightPaths(replica.template, traced, structure))
 
 
 def _as_added(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:

@@ -41,7 +41,7 @@ class PlacedCall:
             return self._call_in_replica(args, kwargs)
         if not tf.executing_eagerly():
             self._prepare_update()
-        merged = self._spread(args, kwargs, run_eagerly=False)
+        merged = self._spread(args, kwargs)
         for loss in merged.losses:
             self._layer.add_loss(loss)
         return merged.outputs

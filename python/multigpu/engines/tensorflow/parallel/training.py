@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.fit_arguments import arguments_with_batches, fit_arguments
@@ -120,27 +119,10 @@ class Training(TrackedAsTemplate, keras.Model):
         takes_slices = self.plan.sends_ahead and is_of_keras_loop(self, self._functions)
         return InputPrefetch(strategy, self.plan.devices) if takes_slices else strategy
 
-    @guarded
-    @functools.wraps(keras.Model.fit)
-    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Run Keras' own `fit`. Rows of large arrays that Keras would copy are cut and cast batch by batch."""
-        with fit_arguments(by_name(super().fit, args, kwargs)) as arguments:
-            return super().fit(**arguments)
-
-    @guarded
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Run Keras' own `evaluate`, with large arrays as in `fit`."""
-        with arguments_with_batches(by_name(super().evaluate, args, kwargs)) as arguments:
-            return super().evaluate(**arguments)
-
-    @guarded
-    @functools.wraps(keras.Model.predict)
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Run Keras' own `predict`, with large arrays as in `fit`."""
-        with arguments_with_batches(by_name(super().predict, args, kwargs)) as arguments:
-            return super().predict(**arguments)
-
+    # rows of large arrays that Keras would copy are cut and cast batch by batch
+    fit = guarded(keras.Model.fit, fit_arguments)
+    evaluate = guarded(keras.Model.evaluate, arguments_with_batches)
+    predict = guarded(keras.Model.predict, arguments_with_batches)
     train_on_batch = guarded(keras.Model.train_on_batch)
     test_on_batch = guarded(keras.Model.test_on_batch)
     predict_on_batch = guarded(keras.Model.predict_on_batch)

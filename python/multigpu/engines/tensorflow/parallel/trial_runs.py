@@ -105,7 +105,7 @@ class TrialRuns:
         with self._apart(), contextlib.nullcontext() if traced else refused:
             inputs = self._taken(rows, change)
             if traced and traced.function:
-                results = traced.function(*inputs)
+                results, _ = traced.function(*inputs)
             else:
                 results, traced = self._run_replica(self._replica, *inputs)
                 self._replica = dataclasses.replace(self._replica, draws=traced.draws)

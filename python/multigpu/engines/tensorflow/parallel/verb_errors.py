@@ -1,5 +1,6 @@
 """Guard methods of the parallel model: no strategies around them, clear out-of-memory errors, no tapes left."""
 
+import contextlib
 import functools
 import inspect
 import re
@@ -9,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.arguments import by_name
 from multigpu.engines.tensorflow.devices.logical import short_name
 from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.engines.tensorflow.replicas.tapes import tapes_released
@@ -17,27 +19,34 @@ from multigpu.plan.plan import Plan
 BATCH_SIZE = 32  # Keras' default
 
 
-def guarded(verb: Callable) -> Callable:
-    """Return a method of a parallel model, such as `fit`, with errors that explain what to do."""
+def guarded(verb: Callable, prepared: Callable = contextlib.nullcontext) -> Any:
+    """Return a method of Keras' models, such as `fit`, with errors that explain what to do.
+
+    Args:
+        verb: the method.
+        prepared: a context that receives the arguments by name, and returns those for Keras.
+    """
+    in_batches = "batch_size" in inspect.signature(verb).parameters
 
     @functools.wraps(verb)
     def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_no_strategy(USED)
+        of_keras = getattr(keras.Model, verb.__name__).__get__(self)  # now: others may have replaced it
+        arguments = by_name(of_keras, args, kwargs)
+        explained = self._spread.layer_named((tf.errors.InvalidArgumentError,))  # in a traced step
         try:
-            with tapes_released(), self._spread.layer_named((tf.errors.InvalidArgumentError,)):  # in a traced step
-                return verb(self, *args, **kwargs)
+            with tapes_released(), explained, prepared(arguments) as for_keras:
+                return of_keras(**for_keras)
         except OutOfMemory:
             raise  # by an inner method: `fit` evaluates
         except tf.errors.ResourceExhaustedError as error:
-            rows = _rows(inspect.signature(verb), (self, *args), kwargs)
-            raise out_of_memory_error(error, self.plan, rows) from error
+            raise out_of_memory_error(error, self.plan, _rows(arguments, in_batches)) from error
 
     return guarded_verb
 
 
-def _rows(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> int | None:
+def _rows(arguments: dict[str, Any], in_batches: bool) -> int | None:
     """Return the rows of a batch, as far as the arguments of a method tell."""
-    arguments = signature.bind(*args, **kwargs).arguments
     data = arguments.get("x")
     if isinstance(data, tf.data.Dataset):
         return _count(next(iter(data.take(1)), None))
@@ -45,7 +54,7 @@ def _rows(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> 
         return _count(data[0])
     if hasattr(data, "__next__"):
         return None
-    at_most = arguments.get("batch_size") or BATCH_SIZE if "batch_size" in signature.parameters else None
+    at_most = arguments.get("batch_size") or BATCH_SIZE if in_batches else None
     rows = _count(data)
     return rows if at_most is None or rows is None else min(rows, at_most)
 

@@ -80,7 +80,8 @@ class ReplicaRun:
         if traced and traced.function:
             with tf.GradientTape(watch_accessed_variables=False) as tape, side_by_side():
                 tape.watch([*floating(sources), *traced.tables])
-                return traced, Taped(tape, sources, list(traced.function(*sources)))
+                results, _ = traced.function(*sources)
+                return traced, Taped(tape, sources, results)
         with tf.GradientTape() as tape:  # only running it shows what it reads
             tape.watch([*floating(sources), *self.replica.template.tables.trained()])
             results, traced = self.replica(*sources)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
-from multigpu.engines.tensorflow.replicas.traced import Traced, value_apart
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
 from multigpu.engines.tensorflow.weights.rows import Rows
 
@@ -30,10 +30,10 @@ def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.Typ
         before: the types of inputs of that function before those of the replica.
     """
     while True:
-        tensors, values = value_apart(functools.partial(run, replica))
         with tf.device(None):
-            function = tf.function(tensors, autograph=False).get_concrete_function(*before, *replica.specs)
-        traced = values[-1]
+            runs = tf.function(functools.partial(run, replica), autograph=False)
+            function = runs.get_concrete_function(*before, *replica.specs)
+        _, traced = function.structured_outputs
         if len(traced.carried) != len(replica.carried):  # this trace has found more of the state
             replica = replace(replica, carried=traced.carried)
             continue

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,22 +77,17 @@ class Traced:
             return None
         return Reach(self.function, self.function.outputs, len(self.types), self.tables)
 
+    def __tf_flatten__(self) -> tuple[tuple, tuple]:
+        """Leave a function beside tensors, as a structure without tensors."""
+        return (self,), ()
+
+    @classmethod
+    def __tf_unflatten__(cls, of_structure: tuple, _: tuple) -> "Traced":
+        """Return the object: the inverse."""
+        return of_structure[0]
+
     def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
         """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""
         given = iter(merged)
         for each in self.calls.kept_with_rows:
             each.give(list(itertools.islice(given, len(each.tensors))))
-
-
-def value_apart(
-    call: Callable[..., tuple[list[tf.Tensor], Traced]],
-) -> tuple[Callable[..., list[tf.Tensor]], list[Traced]]:
-    """Return the function without its second result, as TensorFlow traces it, and a list that gets it in each run."""
-    values: list[Traced] = []
-
-    def tensors(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        results, value = call(*inputs)
-        values.append(value)
-        return results
-
-    return tensors, values

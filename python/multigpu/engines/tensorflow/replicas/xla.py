@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.replicas.traced import Traced, value_apart
+from multigpu.engines.tensorflow.replicas.traced import Traced
 
 CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 
@@ -15,11 +15,9 @@ def compiled(call: Callable[..., tuple[list[tf.Tensor], Traced]], *inputs: tf.Te
     Forward and backward are separate programs. For its gradient, a loop keeps a list of tensors, and a branch keeps
     tensors that may not be there. TensorFlow cannot pass either from one program to another.
     """
-    tensors, values = value_apart(call)
-    program = tf.function(tensors, autograph=False, jit_compile=True)
+    program = tf.function(call, autograph=False, jit_compile=True)
     trace = program.get_concrete_function(*inputs)
-    results = (tensors if _has_control_flow(trace.graph.as_graph_def()) else program)(*inputs)
-    return results, values[-1]
+    return (call if _has_control_flow(trace.graph.as_graph_def()) else program)(*inputs)
 
 
 def _has_control_flow(graph: tf.compat.v1.GraphDef) -> bool:
