@@ -21,32 +21,7 @@ from multigpu.private_api.losses import apply_mask
 MEANS = ("sum_over_batch_size", "mean")
 
 
-@contextlib.contextmanager
-def scaled_losses(
-    step: Step,
-    summed: Callable[[tf.Tensor], tf.Tensor],
-    all_rows: Callable[[tf.Tensor], tf.Tensor],
-    has_rows: Callable[[Any], bool],
-) -> Iterator[None]:
-    """Make the mean of Keras' losses over workers, weighted by rows, equal to one device's, in a `with` block.
-
-    Args:
-        step: the step, with the rows of this worker and of all.
-        summed: a function that sums a scalar over workers.
-        all_rows: a function that gathers the rows of all workers.
-        has_rows: a function that tells whether an output has rows, and is not the same on all workers.
-    """
-    scaling = _LossScaling(step, summed, all_rows, has_rows)
-    # the classes are changed because Keras makes the objects; a loss and its divisor cannot be separated publicly
-    with (
-        replaced(keras.losses.Loss, "__call__", _method(scaling.of_loss)),
-        replaced(keras.metrics.Mean, "update_state", _method(scaling.of_mean)),
-        replaced(keras.metrics.MeanMetricWrapper, "update_state", _method(scaling.of_function)),
-    ):
-        yield
-
-
-class _LossScaling:
+class LossScaling:
     """Replacements for methods of Keras' losses and metrics, in one step of all workers."""
 
     def __init__(
@@ -56,6 +31,14 @@ class _LossScaling:
         all_rows: Callable[[tf.Tensor], tf.Tensor],
         has_rows: Callable[[Any], bool],
     ) -> None:
+        """Store the step.
+
+        Args:
+            step: the step, with the rows of this worker and of all.
+            summed: a function that sums a scalar over workers.
+            all_rows: a function that gathers the rows of all workers.
+            has_rows: a function that tells whether an output has rows, and is not the same on all workers.
+        """
         self._step, self._summed, self._all_rows, self._has_rows = step, summed, all_rows, has_rows
         self._output: Any = None  # of the last loss
         self._plain_loss = keras.losses.Loss.__call__
@@ -63,6 +46,17 @@ class _LossScaling:
         self._plain_function = keras.metrics.MeanMetricWrapper.update_state
         self._depth = 0  # the depth of losses that call losses
         self._asked: list[keras.Metric] = []  # metrics whose functions are being called
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Make the mean of Keras' losses over workers, weighted by rows, equal to one device's, in a `with` block."""
+        # the classes are changed because Keras makes the objects; a loss and its divisor cannot be separated publicly
+        with (
+            replaced(keras.losses.Loss, "__call__", _method(self.of_loss)),
+            replaced(keras.metrics.Mean, "update_state", _method(self.of_mean)),
+            replaced(keras.metrics.MeanMetricWrapper, "update_state", _method(self.of_function)),
+        ):
+            yield
 
     def of_loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return a loss, scaled so that its mean is of the global batch. A loss of one number receives all rows."""

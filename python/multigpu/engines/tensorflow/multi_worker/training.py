@@ -20,7 +20,7 @@ from multigpu.engines.tensorflow.cluster.together import Step, Together
 from multigpu.engines.tensorflow.multi_worker.callbacks import callbacks_of
 from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches, global_batches
 from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
-from multigpu.engines.tensorflow.multi_worker.loss_scaling import scaled_losses
+from multigpu.engines.tensorflow.multi_worker.loss_scaling import LossScaling
 from multigpu.engines.tensorflow.multi_worker.metrics import aggregate_logs
 from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, metrics_kept
 from multigpu.engines.tensorflow.parallel.training import Training
@@ -94,7 +94,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         agreed = self._consensus.of_step(part, step)
         workers = Together(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
-        scaled = scaled_losses(agreed, divisor, workers.all_rows, self._has_rows)
+        scaled = LossScaling(agreed, divisor, workers.all_rows, self._has_rows).in_use()
         restored, spread = metrics_kept(part, self._metrics_of_step), self._spread
         with scaled, restored, replaced(spread, "step", agreed), replaced(spread, "without_rows", []):
             yield part.data

@@ -198,8 +198,8 @@ def run_in_stages(
     if len(groups) > 1 and share_a_tape(traced):
         template.statistics.check_traced_once()
     sending = GroupSending(template.weights, template.state, replica.plan, traces.first.homes)
-    copies, buffers = sending.weights(traced.types, structure, workers)
-    state = sending.state(packing)
+    copies, buffers = sending.send_weights(traced.types, structure, workers)
+    state = sending.send_state(packing)
     inputs: list[tf.Tensor] = []
     for number, group in enumerate(groups):
         with tf.device(group[0]):

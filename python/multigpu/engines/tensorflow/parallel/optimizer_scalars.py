@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those not assigned before the last read
@@ -37,12 +37,15 @@ def scalars_read_once(optimizer: keras.Optimizer | None) -> Iterator[None]:
 
 def _apply(apply: Callable[..., Any], optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
     scalars = {id(v): backing_variable(v) for v in optimizer.variables if v.name in READ_ONCE}
-    with contextlib.ExitStack() as stack:
-        for variable in scalars.values():
-            with tf.device(variable.device):
-                value = tf.identity(variable)
-            stack.enter_context(replaced(variable, "value", lambda value=value: value))
+    with entered(map(_read_once, scalars.values())):
         return apply(*args, **kwargs)
+
+
+def _read_once(variable: tf.Variable) -> contextlib.AbstractContextManager[None]:
+    """Make a variable keep the value that it has now, inside a `with` block."""
+    with tf.device(variable.device):
+        value = tf.identity(variable)
+    return replaced(variable, "value", lambda: value)
 
 
 def _are_finite(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 
 _Function = type(tf.function(lambda: None))
 _unspecified = tf.__internal__.autograph.control_status_ctx()  # this is read while nothing is traced
@@ -40,9 +40,8 @@ def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
         (custom_gradient, "_graph_mode_decorator", functools.partial(_if_recomputed, handler.recomputed)),
         (custom_gradient, "_eager_mode_decorator", functools.partial(_if_recomputed, handler.recomputed)),
     ]
-    with _one_at_a_time, contextlib.ExitStack() as stack:
-        for owner, name, handle in seams:
-            stack.enter_context(replaced(owner, name, _stand_in(getattr(owner, name), handle, applies)))
+    instead = (replaced(owner, name, _stand_in(getattr(owner, name), handle, applies)) for owner, name, handle in seams)
+    with _one_at_a_time, entered(instead):
         yield
 
 

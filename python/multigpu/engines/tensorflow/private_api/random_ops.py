@@ -5,14 +5,15 @@ They look each other up in modules without a public name. The functions in `tf.r
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 
 BY_COUNTER = (  # ops that receive a key and the counter of their first number
     "stateless_random_uniform_v2",
@@ -40,8 +41,7 @@ KEEPING_STATE = {  # how to draw the same from a seed
 StandIn = Callable[[str, Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]
 
 
-@contextlib.contextmanager
-def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> Iterator[None]:
+def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
     """Replace each function that draws from a seed by `stand_in` of its name and itself, in a `with` block.
 
     Functions whose state TensorFlow keeps only give a seed, from which the numbers are then drawn.
@@ -53,13 +53,10 @@ def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> Iterator[N
     places: list[tuple[Any, str]] = [(gen_stateless_random_ops_v2, name) for name in (*BY_COUNTER, *OTHERS)]
     places += [(gen_stateless_random_ops, name) for name in BY_SEED]
     seeded = functools.partial(_from_a_seed, gen_random_ops.random_uniform_int, applies)
-    with contextlib.ExitStack() as stack:
-        for module, name in places:
-            stack.enter_context(replaced(module, name, stand_in(name, getattr(module, name))))
-        for name, draw in KEEPING_STATE.items():
-            original = getattr(gen_random_ops, name)
-            stack.enter_context(replaced(gen_random_ops, name, functools.partial(seeded, original, draw)))
-        yield
+    instead = [(module, name, stand_in(name, getattr(module, name))) for module, name in places]
+    for name, draw in KEEPING_STATE.items():
+        instead.append((gen_random_ops, name, functools.partial(seeded, getattr(gen_random_ops, name), draw)))
+    return entered(itertools.starmap(replaced, instead))
 
 
 def _from_a_seed(

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import tensorflow as tf
@@ -61,43 +62,39 @@ class Run(Protocol):
         """Return the gradient of each table, by its id, from all runs of all workers, when it is known."""
 
 
+@dataclass(frozen=True)
 class Backward:
     """The differentiation of one run.
 
     Its parts are the sources of gradients: all inputs, and the tables that it reads itself.
+
+    Attributes:
+        run: the run to differentiate.
+        arrived: packed weights and other inputs.
+        results: the results for these inputs.
+        made: its forward pass, which can be used once. Empty when it was released.
     """
 
-    def __init__(
-        self, run: Run, arrived: Sequence[tf.Tensor], results: Sequence[tf.Tensor], made: list[Differentiable]
-    ) -> None:
-        """Store the run.
-
-        Args:
-            run: the run to differentiate.
-            arrived: packed weights and other inputs.
-            results: the results for these inputs.
-            made: its forward pass, which can be used once. Empty when it was released.
-        """
-        self._run = run
-        self._arrived = arrived
-        self._results = results
-        self._made = made
+    run: Run
+    arrived: Sequence[tf.Tensor]
+    results: Sequence[tf.Tensor]
+    made: list[Differentiable]
 
     def gradient(self, *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
         """Return the gradients of packed weights and inputs, and of tables, if there are any."""
-        used = self._run.used(self._results)
-        given = dict(zip(self._run.differentiable(self._results), upstream, strict=True))
-        with tf.device(self._run.device):
+        used = self.run.used(self.results)
+        given = dict(zip(self.run.differentiable(self.results), upstream, strict=True))
+        with tf.device(self.run.device):
             gradients = self._first_order(used, [dense(given[i]) for i in used])
-            num_arrived = len(self._arrived)
-            of_tables = self._run.of_all(gradients[num_arrived:])
+            num_arrived = len(self.arrived)
+            of_tables = self.run.of_all(gradients[num_arrived:])
         return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:
         """Return the gradients of all parts, which can be differentiated again."""
-        made = self._made.pop() if self._made else self._run.forward(self._arrived)[1]
-        gradients = self._run.gradients(made, used, untaped(upstream))
-        for group, device in self._run.leaving_together(len(self._arrived)):
+        made = self.made.pop() if self.made else self.run.forward(self.arrived)[1]
+        gradients = self.run.gradients(made, used, untaped(upstream))
+        for group, device in self.run.leaving_together(len(self.arrived)):
             present = [part for part in group if gradients[part] is not None]
             with tf.device(device):
                 differentiable = self._differentiable(gradients, present, used, upstream)
@@ -117,8 +114,8 @@ class Backward:
             again = functools.partial(self._second_order, first_pass, used, given[: len(given) - len(tables)], parts)
             return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
 
-        tables, first_pass = self._run.tables, self._run.structure.number
-        values = first_order(*self._arrived, *upstream, *tables)
+        tables, first_pass = self.run.tables, self.run.structure.number
+        values = first_order(*self.arrived, *upstream, *tables)
         return [_with_values(gradients[part], x) for part, x in zip(parts, values, strict=True)]
 
     def _second_order(
@@ -130,11 +127,11 @@ class Backward:
         upstream: Sequence[tf.Tensor],
     ) -> list[Any]:
         """Return gradients of some parts' gradients, for the arguments and tables, by another run of the replica."""
-        self._run.structure.begin_after(first_pass)
-        with tf.device(self._run.device), tf.GradientTape() as tape:
+        self.run.structure.begin_after(first_pass)
+        with tf.device(self.run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
-            again = self._run.tape(arguments[: len(self._arrived)])
-            gradients = self._run.gradients(again, used, arguments[len(self._arrived) :], noted=False)
+            again = self.run.tape(arguments[: len(self.arrived)])
+            gradients = self.run.gradients(again, used, arguments[len(self.arrived) :], noted=False)
             if any(gradients[part] is None for part in parts):
                 raise refuse(
                     "derivatives of a parallel model by `tf.GradientTape`, one within another for higher orders",
@@ -142,9 +139,9 @@ class Backward:
                     "Use tapes, or call the template, which runs on one device.",
                 )
             targets = [_values(gradients[part]) for part in parts]
-            sources = [*arguments, *self._run.tables]
+            sources = [*arguments, *self.run.tables]
             found, of_again = tape.gradient(targets, [sources, again.sources], [dense(x) for x in upstream])
-            self._run.note_second_order(used, parts, of_again)
+            self.run.note_second_order(used, parts, of_again)
             return found
 
 

@@ -191,13 +191,13 @@ class _GlobalBatchScope(ReplicaScope):
         return super().get_current_value(variable)
 
 
+@dataclasses.dataclass
 class _Whole:
     """The slices, merged into the global batch."""
 
-    def __init__(self, known: Mapping[int, tf.Tensor], workers: Reduction) -> None:
-        self._known = known
-        self._workers = workers
-        self._rows: dict[int, tf.Tensor] = {}
+    _known: Mapping[int, tf.Tensor]  # by the ids of the slices
+    _workers: Reduction
+    _rows: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)  # of all workers
 
     def merged(self, structure: Any) -> Any:
         """Return the same structure, with tensors of the global batch and their attached masks and logits."""

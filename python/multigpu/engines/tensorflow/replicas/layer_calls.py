@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
 from multigpu.private_api.layers import runs_code_of_keras, sublayers
 
@@ -86,11 +86,7 @@ class LayerCalls:
     @contextlib.contextmanager
     def noted(self, layers: Sequence[keras.Operation]) -> Iterator[None]:
         """Record calls of these layers or operations inside a `with` block."""
-        with contextlib.ExitStack() as stack:
-            for layer in layers:
-                noting = functools.partial(self._note, layer, layer.call)
-                # Keras still finds the signature of the layer's own method
-                stack.enter_context(replaced(layer, "call", functools.update_wrapper(noting, layer.call)))
+        with entered(replaced(layer, "call", self._noting(layer)) for layer in layers):
             attributes = Attributes(self.root.layer)
             yield
             self.root.kept = attributes.kept()
@@ -129,6 +125,10 @@ class LayerCalls:
         self._stack[-1].assigned.append(variable)
         if not runs_code_of_keras(self._stack[-1].layer):
             self.assigned_by_users.add(id(variable))
+
+    def _noting(self, layer: keras.Operation) -> Callable[..., Any]:
+        """Return a replacement of a layer's method, with the signature that Keras looks for."""
+        return functools.update_wrapper(functools.partial(self._note, layer, layer.call), layer.call)
 
     def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         made = LayerCall(layer, args, kwargs, drawn_before=self.drawn())

@@ -21,29 +21,22 @@ class Copy(NamedTuple):
     device: str
 
 
-class GroupSending:
-    """Sends the variables of a template to the groups of a plan."""
+class GroupSending(NamedTuple):
+    """Sends the variables of a template to the groups of a plan.
 
-    def __init__(
-        self,
-        weights: Sequence[keras.Variable],
-        state: Sequence[keras.Variable],
-        plan: Plan,
-        homes: Sequence[int],
-    ) -> None:
-        """Prepare the buckets.
+    Attributes:
+        weights: the variables to which gradients flow back.
+        state: the other variables.
+        plan: the plan, with groups.
+        homes: the part that reads each variable first, for weights and then for state.
+    """
 
-        Args:
-            weights: the variables to which gradients flow back.
-            state: the other variables.
-            plan: the plan, with groups.
-            homes: the part that reads each variable first, for weights and then for state.
-        """
-        self._weights, self._state = weights, state
-        self._plan = plan
-        self._homes = homes
+    weights: Sequence[keras.Variable]
+    state: Sequence[keras.Variable]
+    plan: Plan
+    homes: Sequence[int]
 
-    def weights(
+    def send_weights(
         self, types: Sequence[Types], structure: GradientStructure, workers: Reduction
     ) -> tuple[list[Copy], list[tf.Tensor]]:
         """Return buckets on devices, with their buffers. Differentiating these reduces the gradients.
@@ -55,39 +48,39 @@ class GroupSending:
         """
         copies: list[Copy] = []
         buffers: list[tf.Tensor] = []
-        for part, numbers, devices in self._parts(self._homes[: len(self._weights)]):
-            of_part = [self._weights[number] for number in numbers], [types[number] for number in numbers]
+        for part, numbers, devices in self._parts(self.homes[: len(self.weights)]):
+            of_part = [self.weights[number] for number in numbers], [types[number] for number in numbers]
             buckets = _numbered(buckets_of(*of_part), numbers)
-            sent = send(self._weights, buckets, devices, structure, workers, label=f"part {part}, ")
+            sent = send(self.weights, buckets, devices, structure, workers, label=f"part {part}, ")
             for device, of_device in zip(devices, sent, strict=True):
                 with tf.device(device):
                     buffers += [arrive(buffer, bucket) for buffer, bucket in zip(of_device, buckets, strict=True)]
                 copies += [Copy(bucket, device) for bucket in buckets]
         return copies, buffers
 
-    def state(self, packing: Packing) -> list[list[tf.Tensor]]:
+    def send_state(self, packing: Packing) -> list[list[tf.Tensor]]:
         """Return the values of the state for each replica, on the devices of its group.
 
         Args:
             packing: opens the buckets.
         """
         values: dict[tuple[int, str], tf.Tensor] = {}
-        homes = self._homes[len(self._weights) :]
+        homes = self.homes[len(self.weights) :]
         for _, numbers, devices in self._parts(homes):
-            variables = [self._state[number] for number in numbers]
+            variables = [self.state[number] for number in numbers]
             buckets = buckets_of(variables)
             buffers = send_once(variables, buckets)
             for device in devices:
                 with tf.device(device):
                     tensors = unpack(buffers, buckets, "CPU:0", packing.open)
                 values.update(((number, device), x) for number, x in zip(numbers, tensors, strict=True))
-        return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self._plan.replicas]
+        return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self.plan.replicas]
 
     def _parts(self, homes: Sequence[int]) -> Iterator[tuple[int, list[int], list[str]]]:
         """Return the number of each part, its variables' numbers, and the devices on which it runs."""
-        for part in range(len(self._plan.replicas[0])):
+        for part in range(len(self.plan.replicas[0])):
             numbers = [number for number, home in enumerate(homes) if home == part]
-            yield part, numbers, list(dict.fromkeys(group[part] for group in self._plan.replicas))
+            yield part, numbers, list(dict.fromkeys(group[part] for group in self.plan.replicas))
 
 
 def _numbered(buckets: Sequence[Bucket], numbers: Sequence[int]) -> list[Bucket]:
