@@ -90,10 +90,14 @@ def symbolic(model: keras.Model, side: str) -> list[keras.KerasTensor]:
     return keras.tree.flatten(getattr(model, side, None) or [])
 
 
-def inputs_of(model: keras.Model, rows: int, open_length: int) -> Any:
-    """Return a model's inputs for a number of rows. None if unknown. Axes of unknown length get length one."""
+def inputs_of(model: keras.Model, rows: int | None, open_length: int | None = None) -> Any:
+    """Return a model's inputs for a number of rows. None if unknown. Axes of open length get this one."""
     flat = symbolic(model, "inputs")
     if not flat:
         return None
-    tensors = [keras.KerasTensor((rows, *(n or open_length for n in x.shape[1:])), x.dtype) for x in flat]
+    shapes = [(rows, *(open_length if n is None else n for n in x.shape[1:])) for x in flat]
+    tensors = [
+        keras.KerasTensor(shape, x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
+        for shape, x in zip(shapes, flat, strict=True)
+    ]
     return tensors[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, tensors)

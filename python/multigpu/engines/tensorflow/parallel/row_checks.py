@@ -14,7 +14,7 @@ from multigpu.engines.tensorflow.replicas.global_batch import depending_on
 from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
 from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
-from multigpu.private_api.layers import is_fixed, sublayers, symbolic
+from multigpu.private_api.layers import inputs_of, is_fixed, sublayers, symbolic
 
 Shape = tuple[int | None, ...]
 
@@ -106,13 +106,13 @@ def _reached_by_rows(model: keras.Model) -> set[int]:
 
 def _trace(model: keras.Model, function: Callable[[Any], None]) -> None:
     """Call a function in a trace, with inputs of a model."""
-    specs = [_spec(x) for x in symbolic(model, "inputs")]
-    tf.function(function, autograph=False).get_concrete_function(_in_structure(model, specs))
+    specs = keras.tree.map_structure(_spec, inputs_of(model, None))
+    tf.function(function, autograph=False).get_concrete_function(specs)
 
 
 def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
     kind = tf.SparseTensorSpec if x.sparse else tf.RaggedTensorSpec if x.ragged else tf.TensorSpec
-    return kind((None, *x.shape[1:]), x.dtype)
+    return kind(x.shape, x.dtype)
 
 
 def _check_rows_apart(model: keras.Model) -> None:
@@ -176,13 +176,4 @@ def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
 
 def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
     """Return the shapes of the outputs for a batch of so many rows."""
-    inputs = [
-        keras.KerasTensor((rows, *x.shape[1:]), x.dtype, sparse=x.sparse, ragged=x.ragged, name=x.name)
-        for x in symbolic(model, "inputs")
-    ]
-    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(_in_structure(model, inputs)))]
-
-
-def _in_structure(model: keras.Model, inputs: list[Any]) -> Any:
-    """Return inputs in the model's structure."""
-    return inputs[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, inputs)
+    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(inputs_of(model, rows)))]

@@ -15,6 +15,7 @@ from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.parts import Parts, parts_of_ops, scopes_noted
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
 from multigpu.engines.tensorflow.weights.place_locate import read
+from multigpu.private_api.layers import inputs_of
 
 OPEN_LENGTH = 128  # length of axes whose length depends on the data
 VIEWS = {  # ops whose result is the memory of their input
@@ -177,11 +178,7 @@ class _TrainingStep:
             yield
 
 
-def specs_of(template: keras.Model, rows: int, open_length: int = OPEN_LENGTH) -> Any:
+def specs_of(template: keras.Model, rows: int) -> Any:
     """Return the template's input types for a number of rows; None if unknown. Axes of unknown length get one."""
-    inputs = getattr(template, "inputs", None)
-    if not inputs:
-        return None
-    flat = keras.tree.flatten(inputs)
-    specs = [tf.TensorSpec((rows, *(n or open_length for n in x.shape[1:])), x.dtype) for x in flat]
-    return specs[0] if isinstance(template, keras.Sequential) else keras.tree.pack_sequence_as(template.input, specs)
+    inputs = inputs_of(template, rows, OPEN_LENGTH)
+    return None if inputs is None else keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs)
