@@ -43,23 +43,3 @@ class OwnProperty(Own):
         """Set the property on the template."""
         if "template" in parallel.__dict__:
             setattr(parallel.__dict__["_redirected"], self._name, value)
-
-
-class Shared:
-    """An attribute of the template that Keras' loop reads from the parallel model."""
-
-    def __set_name__(self, kind: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, parallel: keras.Model | None, kind: type) -> Any:
-        """Return the template's value."""
-        if parallel is None:
-            return self
-        if "template" not in parallel.__dict__:
-            raise AttributeError(self._name)
-        return getattr(parallel.__dict__["template"], self._name)
-
-    def __set__(self, parallel: keras.Model, value: Any) -> None:
-        """Set the template's value. Before there is a template, do nothing: the template has its own value."""
-        if "template" in parallel.__dict__:
-            setattr(parallel.__dict__["template"], self._name, value)

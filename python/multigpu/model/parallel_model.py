@@ -8,8 +8,9 @@ from typing import Any
 import keras
 
 from multigpu.base.arguments import check_whole_number
+from multigpu.base.shared import Shared
 from multigpu.engines import MultiWorkerTraining, Training
-from multigpu.model.overrides import Own, OwnProperty, Shared
+from multigpu.model.overrides import Own, OwnProperty
 from multigpu.model.redirected_template import own_step, redirected_template
 from multigpu.model.template_answers import TemplateAnswers
 from multigpu.plan.overview import Overview
@@ -31,7 +32,7 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
     """
 
     optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
-    compiled = Shared()
+    compiled, compute_output_spec, compute_output_shape = Shared(), Shared(), Shared()
 
     def __init__(self, template: keras.Model, plan: Plan):
         # Keras reads the signature of `call` to pass on `training` and masks, so it must be the template's.
@@ -64,14 +65,6 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
             super().__setattr__(name, value)
         else:
             setattr(self.template, name, value)
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the shapes and types of the template's outputs."""
-        return self.template.compute_output_spec(*args, **kwargs)
-
-    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the shapes of the template's outputs."""
-        return self.template.compute_output_shape(*args, **kwargs)
 
     from_config, rematerialized_call = Own("from_config"), Own("rematerialized_call")
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import keras
 
 from multigpu.base.refusal import refuse
+from multigpu.base.shared import Shared
 from multigpu.engines import holders, place_weights
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import is_input_of_layer
@@ -20,19 +21,8 @@ class TemplateAnswers:
     _output_names: Callable[[], list[str]]
     _statistics_of_slices: Callable[[], Sequence[keras.Layer]]
 
-    @property
-    def layers(self) -> list[keras.Layer]:
-        """The template's layers."""
-        return self.template.layers
-
-    @property
-    def trainable(self) -> bool:
-        """Whether the template is trained. Freezing works on either model, at any time before `compile()`."""
-        return self.template.trainable
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        self.template.trainable = value
+    layers, dtype_policy = Shared(), Shared()
+    trainable = Shared()  # freezing works on either model, at any time before `compile()`
 
     @property
     def input(self) -> Any:
@@ -53,11 +43,6 @@ class TemplateAnswers:
     def output_names(self) -> list[str]:
         """Names of the template's outputs, in order: the names of the layers that make them."""
         return self._output_names()
-
-    @property
-    def dtype_policy(self) -> Any:
-        """The template's dtype policy."""
-        return self.template.dtype_policy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
         """Return a parallel model on the same devices, of a copy of the template."""

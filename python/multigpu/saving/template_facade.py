@@ -6,6 +6,7 @@ import keras
 
 from multigpu.base.arguments import check_model
 from multigpu.base.refusal import refuse
+from multigpu.base.shared import Shared
 from multigpu.private_api.callers import is_for_sklearn, is_pickled
 from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving import save as saving
@@ -32,17 +33,9 @@ class TemplateFacade(AnswersAsTemplate):
     def __dir__(self) -> list[str]:
         return dir(self.__dict__.get("template", type(self)))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the template's configuration."""
-        return self.template.get_config()
-
-    def to_json(self, **kwargs: Any) -> str:
-        """Return the template's configuration as JSON."""
-        return self.template.to_json(**kwargs)
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        """Return the configuration of the template's `build()`."""
-        return self.template.get_build_config()
+    get_config, to_json, get_build_config = Shared(), Shared(), Shared()
+    save_own_variables, load_own_variables = Shared(), Shared()  # those that belong to none of the template's layers
+    export = Shared()
 
     def get_compile_config(self) -> dict[str, Any]:
         """Return the configuration of the template's `compile()`."""
@@ -65,14 +58,6 @@ class TemplateFacade(AnswersAsTemplate):
             f"{use}.",
         )
 
-    def save_own_variables(self, store: Any) -> None:
-        """Save the variables that belong to none of the template's layers."""
-        self.template.save_own_variables(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load the variables that belong to none of the template's layers."""
-        self.template.load_own_variables(store)
-
     def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
         """Save the template: a plain file, written whole, which Keras loads without this package."""
         saving.save(self.template, filepath, overwrite, zipped, **kwargs)
@@ -84,10 +69,6 @@ class TemplateFacade(AnswersAsTemplate):
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Load weights into the template, from any file that it accepts. On an error, nothing changes."""
         saving.load_weights(self.template, filepath, skip_mismatch, **kwargs)
-
-    def export(self, *args: Any, **kwargs: Any) -> None:
-        """Export the template for serving."""
-        self.template.export(*args, **kwargs)
 
 
 def is_part(template: keras.Model, name: str) -> bool:

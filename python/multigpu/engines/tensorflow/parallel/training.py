@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
+from multigpu.base.shared import Shared
 from multigpu.engines.tensorflow.batches.fit_arguments import arguments_with_batches, fit_arguments
 from multigpu.engines.tensorflow.batches.prefetch import SlicedBatch
 from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices, synchronized_layers
@@ -72,9 +73,7 @@ class Training(TrackedAsTemplate, keras.Model):
             keras.Layer.add_loss(self.template, loss)  # functional models do not accept their own
         return merged.outputs
 
-    def stateless_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Make the template's stateless call, with the given values for its variables, on one device."""
-        return self.template.stateless_call(*args, **kwargs)
+    stateless_call = Shared()  # with the given values for the template's variables, on one device
 
     def _check_scope(self) -> None:
         check_no_strategy(USED)
