@@ -36,11 +36,28 @@ class Group:
             label: the name of the sum, with its shape if the shape changes between traces. It is the same on all
                 workers.
         """
-        return collective_sum(x, self.size, self.name, self._number(x, label))
+        # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
+        return tf.raw_ops.CollectiveReduce(
+            input=x,
+            group_size=self.size,
+            group_key=_groups.of(self.name),
+            instance_key=self._number(x, label),
+            merge_op="Add",
+            final_op="Id",
+            subdiv_offsets=[0],
+            communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
+        )
 
     def all(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """Return the `x` of all devices of the group, stacked, on each device. All else is as for a sum."""
-        return collective_stack(x, self.size, self.name, self._number(x, label))
+        """Return the `x` of all devices of the group, stacked in their order, on each device. Else as a sum."""
+        return tf.raw_ops.CollectiveGather(
+            input=x[tf.newaxis],
+            group_size=self.size,
+            group_key=_groups.of(self.name),
+            instance_key=self._number(x, label),
+            shape=[self.size, *x.shape],
+            communication_hint="ring",
+        )
 
     def _number(self, x: tf.Tensor, label: str) -> int:
         sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
@@ -67,40 +84,6 @@ def outermost_graph() -> tf.Graph:
 LARGEST = 0x7FFFFFFF  # the range of TensorFlow's numbers
 
 
-def collective_sum(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
-    """Return the sum of `x` over a group, on each of its devices. The device scope around the call selects one.
-
-    Args:
-        x: a tensor, of the same shape and type on all devices.
-        size: the number of devices.
-        group: the number of this group, the same on all workers and different from other groups.
-        instance: the number of this sum, the same on all workers and different from other sums.
-    """
-    # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
-    return tf.raw_ops.CollectiveReduce(
-        input=x,
-        group_size=size,
-        group_key=group_number(group),
-        instance_key=instance,
-        merge_op="Add",
-        final_op="Id",
-        subdiv_offsets=[0],
-        communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
-    )
-
-
-def collective_stack(x: tf.Tensor, size: int, group: str, instance: int) -> tf.Tensor:
-    """Return the `x` of a group's devices, stacked in their order, on each device. All else is as for a sum."""
-    return tf.raw_ops.CollectiveGather(
-        input=x[tf.newaxis],
-        group_size=size,
-        group_key=group_number(group),
-        instance_key=instance,
-        shape=[size, *x.shape],
-        communication_hint="ring",
-    )
-
-
 class Numbers:
     """Numbers for the names of groups and sums. They depend only on names, and no two names have the same number.
 
@@ -122,9 +105,4 @@ def _hashed(name: str) -> int:
     return zlib.crc32(name.encode()) & LARGEST
 
 
-_groups = Numbers()
-
-
-def group_number(name: str) -> int:
-    """Return the number of a group of devices."""
-    return _groups.of(name)
+_groups = Numbers()  # of groups of devices

@@ -10,6 +10,7 @@ from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, share_rows, take_rows
 from multigpu.engines.tensorflow.multi_worker.step import Part
 from multigpu.engines.tensorflow.private_api.datasets import auto_shard, graphs_of, inputs_of
+from multigpu.engines.tensorflow.private_api.graphs import types_of_ops
 
 OFF, DATA, FILE = (getattr(tf.data.experimental.AutoShardPolicy, name) for name in ("OFF", "DATA", "FILE"))
 READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "ArrayRecordDataset")
@@ -28,12 +29,7 @@ def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
 
 def reads_files(dataset: tf.data.Dataset) -> bool:
     """Return whether a dataset begins with files. TensorFlow logs an error if it has none to shard."""
-    parts = [
-        part
-        for graph in graphs_of(dataset)
-        for part in (graph.node, *(inner.node_def for inner in graph.library.function))
-    ]
-    kinds = [type(dataset).__name__, *(node.op for part in parts for node in part)]
+    kinds = {type(dataset).__name__}.union(*map(types_of_ops, graphs_of(dataset)))
     return any(kind.startswith(READERS) for kind in kinds) or any(map(reads_files, inputs_of(dataset)))
 
 

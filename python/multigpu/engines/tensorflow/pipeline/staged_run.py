@@ -55,18 +55,13 @@ class StagedRun:
     packing: Packing
 
     @property
-    def tables(self) -> Sequence[tf.Variable]:
-        """The variables that it reads itself, and to which gradients flow."""
-        return self.shown.tables
-
-    @property
     def shown(self) -> Traced:
         """What the first trace shows."""
         return self.traces.first.traced
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> tuple["StagedRun", Differentiable]:
         """Return the results of all slices, one slice after the other, on no tape around."""
-        for table in self.tables:
+        for table in self.shown.tables:
             table.read_value()  # so that tapes know of the read: stages take only the handle
         hidden = []
         for x in arrived:
@@ -77,7 +72,7 @@ class StagedRun:
     def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
         """Return the same under a tape: of each slice, or from stage to stage if slices are summed."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*floating(arrived), *self.tables])
+            tape.watch([*floating(arrived), *self.shown.tables])
             if self.traces.first.sums:
                 made = self._staged(arrived, self.traces.on_tape)
                 return Taped(tape, made.sources, made.results)
@@ -106,7 +101,7 @@ class StagedRun:
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return each copy of a bucket separately, with its device, and then the inputs."""
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
-        return [*copies, (list(range(len(copies), num_arrived + len(self.tables))), self.device)]
+        return [*copies, (list(range(len(copies), num_arrived + len(self.shown.tables))), self.device)]
 
     def gradients(
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
@@ -116,7 +111,7 @@ class StagedRun:
         trace = self.traces.using(of_slice)
         if isinstance(made, StagedForward) and made.trace is not trace:  # its loops keep nothing for these gradients
             made = self._staged(made.arrived, trace)
-        gradients, of_tables = made.gradients(used, upstream, self.tables)
+        gradients, of_tables = made.gradients(used, upstream, self.shown.tables)
         reached = trace.reach.weights_of(of_slice)
         packed: list[Gradient] = []
         first = 0
@@ -129,7 +124,7 @@ class StagedRun:
                 packed.append(self.packing.pack(with_zeros, bucket))
             first += len(bucket.members)
         handles = trace.reach.tables_of(of_slice)
-        read = [id(table.handle) in handles for table in self.tables]
+        read = [id(table.handle) in handles for table in self.shown.tables]
         return [*packed, *gradients[first:], *(g if leads else None for g, leads in zip(of_tables, read, strict=True))]
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
@@ -174,7 +169,7 @@ class StagedRun:
     def _summed_tables(self, gradients: Sequence[Sequence[Gradient]], kept: Sequence[tf.Tensor]) -> list[Gradient]:
         """Return gradients of the tables, summed over the slices' counted rows."""
         summed = []
-        for table, of_slices in zip(self.tables, zip(*gradients, strict=True), strict=False):
+        for table, of_slices in zip(self.shown.tables, zip(*gradients, strict=True), strict=False):
             rows = self.shown.rows_of(table)
             with tf.device(table.device):
                 counted = [counted_rows(gradient, own, rows) for gradient, own in zip(of_slices, kept, strict=True)]

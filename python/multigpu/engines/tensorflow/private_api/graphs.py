@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")  # ops whose first input decides
+LOOPS = ("While", "StatelessWhile")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # of functions
 
 
 def within_xla() -> bool:
@@ -50,6 +52,12 @@ def _takes_variables(op: tf.Operation) -> bool:
     """Return whether a call uses a resource, except tables from which it only reads."""
     taken = [x for x in body_of(op, "f").inputs if x.dtype == tf.resource]
     return any(reader.type != "LookupTableFindV2" for x in taken for reader in x.consumers())
+
+
+def types_of_ops(definition: tf.compat.v1.GraphDef) -> set[str]:
+    """Return the types of the ops of a graph, and of all functions that it calls."""
+    inner = (node for function in definition.library.function for node in function.node_def)
+    return {node.op for node in (*definition.node, *inner)}
 
 
 def body_of(op: tf.Operation, attribute: str) -> tf.Graph:

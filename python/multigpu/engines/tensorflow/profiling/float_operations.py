@@ -14,10 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.private_api.graphs import body_of
+from multigpu.engines.tensorflow.private_api.graphs import CALLS, body_of
 from multigpu.engines.tensorflow.profiling.activation_memory import IN_PLACE, VIEWS
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LIGHT = {  # types of ops that move numbers, or compute little with each
     *VIEWS,
     *IN_PLACE,

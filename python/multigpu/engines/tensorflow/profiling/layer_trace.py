@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import replaced
-from multigpu.engines.tensorflow.private_api.graphs import body_of
+from multigpu.engines.tensorflow.private_api.graphs import LOOPS, body_of
 from multigpu.engines.tensorflow.profiling.activation_memory import tensor_bytes
 from multigpu.engines.tensorflow.profiling.float_operations import Profile, total, work_of
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, all_calls
@@ -17,7 +17,6 @@ from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.private_api.layers import sublayers
 
-LOOPS = ("While", "StatelessWhile")
 SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")  # ops that read only the shape of a tensor
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, floating, untaped
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 
@@ -25,8 +26,8 @@ class Run(Protocol):
         """What records each backward pass."""
 
     @property
-    def tables(self) -> Sequence[tf.Variable]:
-        """The variables that it reads itself, and to which gradients flow."""
+    def shown(self) -> Traced:
+        """What is known after the forward pass."""
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> tuple[Self, Differentiable]:
         """Return the run with what it has shown, and its results, to be differentiated once, on no tape around."""
@@ -114,7 +115,7 @@ class Backward:
             again = functools.partial(self._second_order, first_pass, used, given[: len(given) - len(tables)], parts)
             return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
 
-        tables, first_pass = self.run.tables, self.run.structure.number
+        tables, first_pass = self.run.shown.tables, self.run.structure.number
         values = first_order(*self.arrived, *upstream, *tables)
         return [_with_values(gradients[part], x) for part, x in zip(parts, values, strict=True)]
 
@@ -139,7 +140,7 @@ class Backward:
                     "Use tapes, or call the template, which runs on one device.",
                 )
             targets = [_values(gradients[part]) for part in parts]
-            sources = [*arguments, *self.run.tables]
+            sources = [*arguments, *self.run.shown.tables]
             found, of_again = tape.gradient(targets, [sources, again.sources], [dense(x) for x in upstream])
             self.run.note_second_order(used, parts, of_again)
             return found

@@ -54,11 +54,6 @@ class ReplicaRun:
     packing: Packing
 
     @property
-    def tables(self) -> Sequence[tf.Variable]:
-        """The variables that it reads itself, and to which gradients flow."""
-        return self.shown.tables
-
-    @property
     def shown(self) -> Traced:
         """What is shown after the run."""
         assert self.traced is not None
@@ -98,7 +93,7 @@ class ReplicaRun:
 
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
-        num_buckets, num_parts = len(self.buckets), num_arrived + len(self.tables)
+        num_buckets, num_parts = len(self.buckets), num_arrived + len(self.shown.tables)
         if tf.executing_eagerly():  # to second order, it would run the replica again for each of them
             return [(list(range(num_parts)), self.device)]
         groups = [*([bucket] for bucket in range(num_buckets)), list(range(num_buckets, num_parts))]
@@ -110,7 +105,7 @@ class ReplicaRun:
         """Return the gradients of all parts: None if nothing depends on it, rows if a table was looked up."""
         kept = Position.at_end_of(made.sources).kept
         with side_by_side():
-            gradients, of_tables = made.gradients(used, upstream, self.tables)
+            gradients, of_tables = made.gradients(used, upstream, self.shown.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
         reach = self.shown.reach  # op by op, all tensors with a gradient lead to a used result
         reached = range(num_weights) if reach is None else reach.weights_of(used)
@@ -118,13 +113,13 @@ class ReplicaRun:
             self.structure.connect(w for w in reached if gradients[w] is not None)
         rows = {number: bucket.types.rows for bucket in self.buckets for number in bucket.members}
         sent = {w: counted_rows(or_zeros(gradients[w], made.sources[w]), kept, rows[w]) for w in range(num_weights)}
-        handles = {id(table.handle) for table in self.tables} if reach is None else reach.tables_of(used)
+        handles = {id(table.handle) for table in self.shown.tables} if reach is None else reach.tables_of(used)
         return [
             *(self.packing.pack(sent, bucket) for bucket in self.buckets),
             *gradients[num_weights:],
             *(
                 counted_rows(gradient, kept, self.shown.rows_of(table)) if id(table.handle) in handles else None
-                for table, gradient in zip(self.tables, of_tables, strict=True)
+                for table, gradient in zip(self.shown.tables, of_tables, strict=True)
             ),
         ]
 

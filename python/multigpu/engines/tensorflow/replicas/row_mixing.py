@@ -8,11 +8,12 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
+from multigpu.engines.tensorflow.private_api.graphs import CALLS, CHOICES, LOOPS
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.private_api.layers import runs_code_of_keras
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the values of rows
-FUNCTIONS = ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
+FUNCTIONS = (*LOOPS, *CHOICES, *CALLS)  # some of their results may read rows, and others not
 
 
 class WholeBatchError(ValueError):
@@ -78,7 +79,7 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
         needed.update(id(x) for x in _used(op) if made)
         taken = [x for x in op.inputs if id(x) in of_rows and not (x.dtype.is_floating and x.shape.is_fully_defined())]
         closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
-        if taken and closed and op.type not in FUNCTIONS:  # some of its results may read rows, and others not
+        if taken and closed and op.type not in FUNCTIONS:
             mixes.append(Mix(op, taken[0], closed[0]))
     return mixes[::-1]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.private_api.graphs import types_of_ops
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
@@ -86,6 +87,4 @@ def _copies(traced: Traced, template: TemplateState) -> Counter[int]:
 def share_a_tape(traced: Traced) -> bool:
     """Return whether all calls of a trace share a tape: TensorFlow keeps one for a `tf.py_function`'s last call."""
     assert traced.function is not None
-    definition = traced.function.graph.as_graph_def()
-    bodies = [definition.node, *(called.node_def for called in definition.library.function)]
-    return any(node.op == "EagerPyFunc" for body in bodies for node in body)
+    return "EagerPyFunc" in types_of_ops(traced.function.graph.as_graph_def())

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.private_api.graphs import CHOICES, LOOPS, types_of_ops
 from multigpu.engines.tensorflow.replicas.traced import Traced
-
-CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 
 
 def compiled(call: Callable[..., tuple[list[tf.Tensor], Traced]], *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
@@ -17,9 +16,5 @@ def compiled(call: Callable[..., tuple[list[tf.Tensor], Traced]], *inputs: tf.Te
     """
     program = tf.function(call, autograph=False, jit_compile=True)
     trace = program.get_concrete_function(*inputs)
-    return (call if _has_control_flow(trace.graph.as_graph_def()) else program)(*inputs)
-
-
-def _has_control_flow(graph: tf.compat.v1.GraphDef) -> bool:
-    inner = (node for function in graph.library.function for node in function.node_def)
-    return any(node.op in CONTROL_FLOW for nodes in (graph.node, inner) for node in nodes)
+    in_pieces = types_of_ops(trace.graph.as_graph_def()).intersection((*LOOPS, *CHOICES))
+    return (call if in_pieces else program)(*inputs)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
-from multigpu.engines.tensorflow.private_api.graphs import body_of
-
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # of functions
+from multigpu.engines.tensorflow.private_api.graphs import CALLS, body_of
 
 
 @dataclass

@@ -8,11 +8,11 @@ from typing import Any
 
 from tensorflow.types.experimental import ConcreteFunction
 
+from multigpu.engines.tensorflow.private_api.graphs import CHOICES
 from multigpu.engines.tensorflow.weights.rows import Rows, one_way
 
 PASSED_ON = ("Identity", "Cast")  # ops whose gradient is rows if the gradient of their result is
 SAME_IDS = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "EnsureShape")  # as their input
-BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # ops whose first input decides
 KEEPING_STATE = ("Random", "Multinomial", "TruncatedNormal", "ParameterizedTruncatedNormal")  # ops that draw
 SHIFTS = ("AddV2", "Sub")  # Keras counts negative ids from the end: with such an op, from which it then selects
 
@@ -58,7 +58,7 @@ class _Body:
                 found[Rows.BY_ID if _sums_rows(node) else self._ids_of(node.input[1]) or Rows.BY_PLACE] += 1
             elif node.op.startswith(PASSED_ON):
                 found += self.lookups(node.name)
-            branches = node.op in BRANCHES  # of which one runs
+            branches = node.op in CHOICES  # of which one runs
             places = [(inner, position - branches) for inner in self._functions_of(node)]
             inside = [each.lookups(each.inputs[n]) for each, n in places if 0 <= n < len(each.inputs)]
             found += functools.reduce(operator.or_ if branches else operator.add, inside, Counter[Rows]())
@@ -126,7 +126,7 @@ class _Body:
             for name in (each.name for each in (value.func, *value.list.func) if each.name in self._library):
                 if (node.name, name) not in self._called:
                     definition = self._library[name]
-                    data = self._asked(node)[node.op in BRANCHES :]
+                    data = self._asked(node)[node.op in CHOICES :]
                     ids = [*map(self._ids_of, data), *[None] * len(definition.signature.input_arg)]
                     ids = ids[: len(definition.signature.input_arg)]
                     self._called[node.name, name] = _Body(definition, ids, self._library)
