@@ -3,8 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -110,14 +109,3 @@ def _indices(num_rows: int, batch_size: int, shuffle: bool | str) -> tf.data.Dat
     if shuffle == "batch":
         dataset = dataset.map(tf.random.shuffle)
     return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(num_rows / batch_size)))
-
-
-@contextmanager
-def released() -> Iterator[Callable[[ArrayOwner], None]]:
-    """Release all given rows at the end of a `with` block."""
-    kept: list[ArrayOwner] = []
-    try:
-        yield kept.append
-    finally:
-        for rows in kept:
-            rows.release()

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.base.arrays import kept_type, row_weights
-from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches, released
+from multigpu.engines.tensorflow.batches.array_source import batches
 
 LARGE = 2**26  # number of bytes from which on this package avoids Keras' copy of the arrays
 
@@ -18,18 +18,18 @@ LARGE = 2**26  # number of bytes from which on this package avoids Keras' copy o
 @contextlib.contextmanager
 def fit_arguments(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the arguments of a model's `fit`, with batches in place of large arrays, for a `with` block."""
-    with released() as keep:
-        yield _fit_arguments(arguments, keep)
+    with contextlib.ExitStack() as at_end:
+        yield _fit_arguments(arguments, at_end)
 
 
 @contextlib.contextmanager
 def arguments_with_batches(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the same for a model's `evaluate` or `predict`."""
-    with released() as keep:
-        yield _as_batches(arguments, False, arguments.get("steps"), keep)
+    with contextlib.ExitStack() as at_end:
+        yield _as_batches(arguments, False, arguments.get("steps"), at_end)
 
 
-def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]) -> dict[str, Any]:
+def _fit_arguments(arguments: dict[str, Any], at_end: contextlib.ExitStack) -> dict[str, Any]:
     arguments = validated_apart({"shuffle": True, **arguments})
     if arguments.get("validation_split") and arguments.get("validation_data") is None:
         return arguments  # not large, or invalid for Keras
@@ -42,14 +42,14 @@ def _fit_arguments(arguments: dict[str, Any], keep: Callable[[ArrayOwner], None]
     if isinstance(validation, tuple | list):
         size = arguments.get("validation_batch_size") or arguments.get("batch_size")
         named = dict(zip(("x", "y", "sample_weight"), validation, strict=False))
-        cut = _as_batches({**named, "batch_size": size}, False, arguments.get("validation_steps"), keep)
+        cut = _as_batches({**named, "batch_size": size}, False, arguments.get("validation_steps"), at_end)
         if isinstance(cut["x"], tf.data.Dataset):
             arguments["validation_data"] = cut["x"]
-    return _as_batches(arguments, arguments["shuffle"], arguments.get("steps_per_epoch"), keep)
+    return _as_batches(arguments, arguments["shuffle"], arguments.get("steps_per_epoch"), at_end)
 
 
 def _as_batches(
-    arguments: dict[str, Any], shuffle: bool | str, steps: int | None, keep: Callable[[ArrayOwner], None]
+    arguments: dict[str, Any], shuffle: bool | str, steps: int | None, at_end: contextlib.ExitStack
 ) -> dict[str, Any]:
     """Return the arguments with a dataset in place of large arrays. Other arguments are left to Keras."""
     if not _can_be_cut(arguments):
@@ -60,7 +60,7 @@ def _as_batches(
     rows = len(keras.tree.flatten(x)[0])
     size = arguments.get("batch_size") or (math.ceil(rows / steps) if steps else 32)
     dataset, cut = batches(x, y, weight, size, shuffle)
-    keep(cut)
+    at_end.callback(cut.release)
     in_dataset = {"y": None, "sample_weight": None, "shuffle": False}
     return {**arguments, **{name: value for name, value in in_dataset.items() if name in arguments}, "x": dataset}
 

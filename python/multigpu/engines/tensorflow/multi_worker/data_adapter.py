@@ -1,6 +1,6 @@
 """Global batches, of which each worker takes its part. Workers that run out early are idle until all have ended."""
 
-from collections.abc import Callable
+import contextlib
 from typing import Any
 
 import keras
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, batches
+from multigpu.engines.tensorflow.batches.array_source import batches
 from multigpu.engines.tensorflow.batches.fit_arguments import are_arrays
 from multigpu.engines.tensorflow.batches.split_merge import share_rows
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers
@@ -58,7 +58,7 @@ class GlobalBatches(DataAdapter):
             self._given.on_epoch_end()
 
 
-def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[ArrayOwner], None]) -> GlobalBatches:
+def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.ExitStack) -> GlobalBatches:
     """Return the data of a Keras method as this worker's parts of global batches.
 
     Arrays, which every worker has whole, and datasets are cut. Other data (generators, `keras.utils.PyDataset`,
@@ -68,12 +68,12 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, keep: Callable[[
     Args:
         arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
         cluster: the workers.
-        keep: a function that receives the arrays to release at the end.
+        at_end: what is done when the method ends: arrays are released.
     """
     x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
     steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)
     if are_arrays(arguments) and arguments.get("class_weight") is None:
-        return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, keep)
+        return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, at_end)
     is_dataset = isinstance(x, tf.data.Dataset)
     given = get_data_adapter(
         x=x,
@@ -104,7 +104,7 @@ def _of_arrays(
     steps: int | None,
     shuffle: bool | str,
     cluster: Cluster,
-    keep: Callable[[ArrayOwner], None],
+    at_end: contextlib.ExitStack,
 ) -> GlobalBatches:
     """Return the parts of arrays that all workers have. All workers assign the rows in the same way."""
     rows = len(keras.tree.flatten(x)[0])
@@ -125,7 +125,7 @@ def _of_arrays(
         return indices[mine.begin : mine.begin + mine.size], tf.minimum(mine.kept, 1)
 
     dataset, cut = batches(x, y, weight, size, shuffle, own)
-    keep(cut)
+    at_end.callback(cut.release)
     parts = dataset.map(lambda data, counts: Part(data, counts, tf.constant(True)))
     return GlobalBatches(parts, int(parts.cardinality()))
 

@@ -12,7 +12,6 @@ from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.batches.array_source import ArrayOwner, released
 from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
 from multigpu.engines.tensorflow.cluster.failures import named
 from multigpu.engines.tensorflow.cluster.rendezvous import within_step
@@ -42,13 +41,13 @@ class MultiWorkerTraining(AggregatesLogs, Training):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Run Keras' own `fit` on global batches. Only the chief prints and writes files."""
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
-        with self._verb() as keep:
+        with self._verb() as at_end:
             check_fit_alike(self.template, arguments, self._cluster)
             validation = arguments.get("validation_data")
             if validation is not None:
-                arguments["validation_data"] = self._validation(arguments, validation, keep)
+                arguments["validation_data"] = self._validation(arguments, validation, at_end)
             steps = {"steps": arguments.get("steps_per_epoch")}
-            batches = global_batches({**arguments, **steps}, self._cluster, keep)
+            batches = global_batches({**arguments, **steps}, self._cluster, at_end)
             self._check_length(batches, arguments)
             return super().fit(**self._with_batches(arguments, batches))
 
@@ -58,8 +57,8 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         arguments = by_name(super().evaluate, args, kwargs)
         if arguments.get("_use_cached_eval_dataset"):  # within `fit`
             return super().evaluate(**arguments)
-        with self._verb() as keep:
-            batches = global_batches(arguments, self._cluster, keep)
+        with self._verb() as at_end:
+            batches = global_batches(arguments, self._cluster, at_end)
             return super().evaluate(**self._with_batches(arguments, batches))
 
     @functools.wraps(keras.Model.predict)
@@ -114,14 +113,12 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         return aggregate_logs(logs, self.metrics, self._cluster) if self._in_verb else logs()
 
     @contextlib.contextmanager
-    def _verb(self) -> Iterator[Callable[[ArrayOwner], None]]:
-        """Run a method that all workers call."""
-        with replaced(self, "_in_verb", True), named(self._cluster), released() as keep:
-            yield keep
+    def _verb(self) -> Iterator[contextlib.ExitStack]:
+        """Run a method that all workers call. The stack has what is done at its end."""
+        with replaced(self, "_in_verb", True), named(self._cluster), contextlib.ExitStack() as at_end:
+            yield at_end
 
-    def _validation(
-        self, arguments: dict[str, Any], validation: Any, keep: Callable[[ArrayOwner], None]
-    ) -> GlobalBatches:
+    def _validation(self, arguments: dict[str, Any], validation: Any, at_end: contextlib.ExitStack) -> GlobalBatches:
         x, y, weight = keras.utils.unpack_x_y_sample_weight(validation)
         size = arguments.get("validation_batch_size") or arguments.get("batch_size")
         given = {
@@ -131,7 +128,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             "batch_size": size,
             "steps": arguments.get("validation_steps"),
         }
-        return global_batches(given, self._cluster, keep)
+        return global_batches(given, self._cluster, at_end)
 
     def _check_length(self, batches: GlobalBatches, arguments: dict[str, Any]) -> None:
         """Raise an error for several steps per execution if the number of steps is unknown."""

@@ -1,6 +1,5 @@
 """Trace one row forward through a template: the layers that are called, their work, and the tensors between them."""
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.graphs import LOOPS, body_of
 from multigpu.engines.tensorflow.profiling.activation_memory import tensor_bytes
 from multigpu.engines.tensorflow.profiling.float_operations import Profile, total, work_of
@@ -78,13 +77,9 @@ class LayerTrace:
     def _run(self, inputs: object) -> None:
         self._inputs, self._calls = tf.nest.flatten(inputs, expand_composites=True), LayerCalls(self._template)
         layers = sublayers(self._template)
-        with contextlib.ExitStack() as stack:
-            for layer in layers:
-                if hasattr(layer, "use_cudnn"):  # an opaque kernel
-                    stack.enter_context(replaced(layer, "use_cudnn", False))
-            stack.enter_context(scopes_noted(Parts((), ()).scope))
-            stack.enter_context(self._calls.noted(layers))
-            stack.enter_context(inside_replica())
+        # a kernel of cuDNN is opaque
+        plain = entered(replaced(layer, "use_cudnn", False) for layer in layers if hasattr(layer, "use_cudnn"))
+        with plain, scopes_noted(Parts((), ()).scope), self._calls.noted(layers), inside_replica():
             self._template(inputs, training=True)
         self._ops = tf.compat.v1.get_default_graph().get_operations()
 

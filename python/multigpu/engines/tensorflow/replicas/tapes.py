@@ -46,9 +46,7 @@ class Taped:
         return self.tape.gradient(targets, [self.sources, list(tables)], output_gradients=list(upstream))
 
 
-_of_the_verb: contextvars.ContextVar[list[list[Differentiable]] | None] = contextvars.ContextVar(
-    "_of_the_verb", default=None
-)
+_end_of_verb: contextvars.ContextVar[contextlib.ExitStack | None] = contextvars.ContextVar("_end_of_verb", default=None)
 
 
 @contextlib.contextmanager
@@ -58,20 +56,15 @@ def tapes_released() -> Iterator[None]:
     A tape's records form a cycle with its graph. A part of this cycle is in C++, where Python's garbage collector does
     not see it, so all of it would stay in memory, with the model.
     """
-    of_this: list[list[Differentiable]] = []
-    with set_to(_of_the_verb, of_this):
-        try:
-            yield
-        finally:
-            for taped in of_this:
-                taped.clear()
+    with contextlib.ExitStack() as at_end, set_to(_end_of_verb, at_end):
+        yield
 
 
 def release_with_the_verb(taped: list[Differentiable]) -> None:
     """Empty the list when the surrounding method ends, if any: a custom loop may use it later."""
-    of_the_verb = _of_the_verb.get()
-    if of_the_verb is not None:
-        of_the_verb.append(taped)
+    at_end = _end_of_verb.get()
+    if at_end is not None:
+        at_end.callback(taped.clear)
 
 
 def floating(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
