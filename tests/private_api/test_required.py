@@ -187,9 +187,11 @@ def private_names(tree):
 
 def hooks_of_keras(tree):
     """Private methods of Keras that a file overrides."""
-    methods = [node for kind in nodes(tree, ast.ClassDef) for node in kind.body if isinstance(node, ast.FunctionDef)]
-    methods = [method for method in methods if not method.name.startswith("__")]
-    return {method.name for method in methods if hasattr(keras.Model, method.name)}
+    members = [member for kind in nodes(tree, ast.ClassDef) for member in kind.body]
+    names = {member.name for member in members if isinstance(member, ast.FunctionDef)}
+    stored = (name for member in members if isinstance(member, ast.Assign) for name in nodes(member, ast.Name))
+    names |= {name.id for name in stored if isinstance(name.ctx, ast.Store)}
+    return {name for name in names if not name.startswith("__") and hasattr(keras.Model, name)}
 
 
 @pytest.mark.quick

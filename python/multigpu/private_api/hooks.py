@@ -5,17 +5,14 @@ from typing import Any
 
 import keras
 
+from multigpu.base.shared import Shared
+
 
 class AnswersAsTemplate:
     """Methods with which Keras runs a model's graph, and describes a model that it saves: the template's."""
 
     template: keras.Model
-
-    def _obj_type(self) -> str:
-        return self.template._obj_type()
-
-    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
-        return self.template._run_through_graph(*args, **kwargs)
+    _obj_type, _run_through_graph = Shared(), Shared()
 
 
 class AddsNoMask:
