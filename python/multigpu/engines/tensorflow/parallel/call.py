@@ -48,8 +48,7 @@ class DataParallelCall:
         self.without_rows: list[tf.Tensor] = []
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
-        self._of_traces: dict[tuple, OfTrace] = {}  # of kinds of calls that are made op by op
-        self._draws: dict[tuple, Sequence[Draw]] = {}  # in such calls
+        self._draws: dict[tuple, Sequence[Draw]] = {}  # in calls that are made op by op
         self._warned = False
         is_spread = len(plan.replicas) > 1 or plan.cluster is not None
         self._due = Due() if is_spread else None  # made here, because a traced function may not make variables
@@ -73,7 +72,8 @@ class DataParallelCall:
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
             after = self._check(kind, template, batch, eager)
-            of_trace, draws = self._of_traces.get(kind, OfTrace()), self._draws.get(kind, ())
+            of_trace = self._checks[kind].of_trace if eager and kind in self._checks else OfTrace()
+            draws = self._draws.get(kind, ())
             copied = template.with_copies({number: len(of_copies) for number, of_copies in of_trace.ways.items()})
             workers = self._workers(batch)
             merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
@@ -136,7 +136,6 @@ class DataParallelCall:
             return []
         if eager:
             check = self._checks[kind] = known or FirstBatchCheck(template, batch, self._plan)
-            self._of_traces[kind] = check.of_trace
             if is_on():
                 check.now(batch)
             return []

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.differences import differences, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
 from multigpu.engines.tensorflow.parallel.trial_runs import Span, TrialRuns, has_one_thread, with_other_last_digits
-from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
 
@@ -103,14 +102,12 @@ class FirstBatchCheck:
 
     def _refusal(self, who: str) -> WholeBatchError:
         first, last = (f"{rows.begin} to {rows.end - 1}" for rows in self._slices)
-        return refuse(
-            "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
+        return not_one_by_one(
             who,
             f"With rows {first} and {last} of the first batch in separate slices, {self.seen}. Keep the rows "
             "separate in this layer; or compare them in a loss function or with `add_loss()`, which see the "
             f"global batch; or run the template on one device. With {SWITCH}=0 nothing is checked: each replica "
             "then sees its slice alone.",
-            error=WholeBatchError,
         )
 
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:

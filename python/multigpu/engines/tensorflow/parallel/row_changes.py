@@ -18,7 +18,7 @@ from multigpu.engines.tensorflow.replicas.layer_calls import (
     tensors_of,
 )
 from multigpu.engines.tensorflow.replicas.outputs import is_constant
-from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
+from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
 from multigpu.private_api.layers import sublayers
 
 MANY = 840  # rows to use if their number is open: divisible by all small numbers
@@ -39,12 +39,8 @@ def name_layer(
         ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
-        raise refuse(
-            "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
-            change,
-            f"Return one row per row there, or run the template on one device. The error was: {error}",
-            error=WholeBatchError,
-        ) from error
+        use = f"Return one row per row there, or run the template on one device. The error was: {error}"
+        raise not_one_by_one(change, use) from error
 
 
 def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int) -> str | None:

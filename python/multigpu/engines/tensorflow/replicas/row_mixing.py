@@ -20,6 +20,12 @@ class WholeBatchError(ValueError):
     """A layer needs its batch in one piece."""
 
 
+def not_one_by_one(received: str, use: str) -> WholeBatchError:
+    """Return the error for a layer of which this was received."""
+    expected = "layers that take the rows of a batch one by one, so that slices of it can be run and merged"
+    return refuse(expected, received, use, WholeBatchError)
+
+
 class Mix(NamedTuple):
     """An op that makes a number from all rows: its input has an open first axis, and its result no open axis.
 
@@ -55,13 +61,11 @@ def check_rows_apart(
         trains = trains and not runs_code_of_keras(layer)
         if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
-            raise refuse(
-                "layers that take the rows of a batch one by one, so that slices of it can be run and merged",
+            raise not_one_by_one(
                 f"layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} of all "
                 f"rows{of}",
                 "Keep the batch axis; or compare rows in a loss function or with `add_loss()`, which see the "
                 "global batch; or run the template on one device.",
-                error=WholeBatchError,
             )
 
 
