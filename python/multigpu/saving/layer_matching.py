@@ -12,6 +12,8 @@ from multigpu.saving.keras2_parallel_files import is_wrapped_for, nested_templat
 from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, top_level
 from multigpu.saving.weight_matching import Mismatch, Pairs, own_weights, pair, saved_order
 
+Part = tuple[list[keras.Variable], list[Listed], str]  # weights, what the file lists for them, and a name for errors
+
 
 def listed_group(file: h5py.File) -> h5py.Group | None:
     """Return the group in which a file lists its layers: the file, or "model_weights" for a whole model."""
@@ -26,7 +28,7 @@ def find_pairs(
 ) -> Pairs:
     """Return all weights of the model with their values from the file. It changes nothing."""
     layers = listed_layers(group)
-    parts: list[tuple[list[keras.Variable], list[Listed], str]]
+    parts: list[Part]
     name = nested_template(layers)
     if name is not None and is_wrapped_for(layers, model):
         say_unwrapped(group.file, filepath, name)
@@ -51,9 +53,7 @@ def find_pairs(
     return pairs
 
 
-def _parts_by_order(
-    layers: dict[str, list[Listed]], model: keras.Model
-) -> list[tuple[list[keras.Variable], list[Listed], str]]:
+def _parts_by_order(layers: dict[str, list[Listed]], model: keras.Model) -> list[Part]:
     wanted = [layer for layer in model.layers if layer.weights]
     found = {name: listed for name, listed in layers.items() if listed}
     if len(wanted) != len(found):
@@ -72,9 +72,7 @@ def _parts_by_order(
     ]
 
 
-def _parts_by_name(
-    layers: dict[str, list[Listed]], model: keras.Model
-) -> list[tuple[list[keras.Variable], list[Listed], str]]:
+def _parts_by_name(layers: dict[str, list[Listed]], model: keras.Model) -> list[Part]:
     return [
         (saved_order(layer), layers[layer.name], f"layer {layer.name!r}")
         for layer in model.layers

@@ -74,7 +74,7 @@ class Trial(NamedTuple):
     def _build(self, file: h5py.File, shown: str) -> None:
         """Build the model. If it contains the caller's objects, which are not here, also build each of its parts."""
         configs = list(configurations(file, shown))
-        texts = set(_texts(configs))
+        texts = {leaf for leaf in keras.tree.flatten(configs) if isinstance(leaf, str)}
         own = {name: kind for name, kind in self.names.items() if {name, name.rsplit(">", 1)[-1]} & texts}
         if not own:
             build(file, shown, None, self.compile, safe_mode=True)
@@ -132,19 +132,9 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
     """Return all parts of a configuration that have a class, the outermost first."""
     if isinstance(config, dict) and "class_name" in config:
         yield config
-    for each in _values(config):
+    inner = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    for each in inner:
         yield from _objects(each)
-
-
-def _texts(config: Any) -> Iterator[str]:
-    if isinstance(config, str):
-        yield config
-    for each in _values(config):
-        yield from _texts(each)
-
-
-def _values(config: Any) -> list[Any]:
-    return list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
 
 
 def _num_bytes(file: h5py.File) -> int:
