@@ -4,8 +4,8 @@ Each worker computes a mean loss on its own rows: L = Σ over workers of (their 
 and averaged state are combined in the same way. Sums over rows are added.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.cluster.collective import Group
 from multigpu.engines.tensorflow.cluster.reduction import AddUp, Gradient, Merge, Reduction
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense, with_gradient
 
 
 class Step(NamedTuple):
@@ -114,12 +114,7 @@ class Together(Reduction):
 
     def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """Return `x`, which is the same on all workers, with a gradient from all of them."""
-
-        @custom_gradient
-        def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` requires
-            return tf.identity(value), lambda upstream: self.gradient(upstream, owner, label)
-
-        return same(x)
+        return with_gradient(x, lambda upstream: self.gradient(upstream, owner, label))
 
     def all_rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the rows of all workers, in their order, given this worker's rows. An idle worker has none.
@@ -130,7 +125,7 @@ class Together(Reduction):
         _check_travels(x)
 
         @custom_gradient
-        def gathered(own: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` requires
+        def gathered(own: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
             rows, before = gather(own, self._cluster, lambda y, what: self._sum(y, "CPU:0", f"all rows {what}"))
 
             def of_own_rows(upstream: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
 from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
@@ -43,14 +43,8 @@ class Gate:
         """Return the variable's handle, as a call of the function receives it."""
         structure = _structure.get()
         self.variable.read_value()  # makes tapes watch it
-
-        @custom_gradient
-        def gated(handle: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            return tf.identity(
-                handle
-            ), lambda upstream: upstream if structure.any_used(self.results, id(self)) else None
-
-        return gated(self.variable.handle)
+        let_back = lambda upstream: upstream if structure.any_used(self.results, id(self)) else None  # noqa: E731
+        return with_gradient(self.variable.handle, let_back)
 
 
 _structure: contextvars.ContextVar[GradientStructure] = contextvars.ContextVar("_structure")  # of the call's gradient
@@ -139,12 +133,7 @@ def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:
     def leaving(number: int, x: Any) -> Any:
         if not (isinstance(x, tf.Tensor) and is_differentiable(x)):
             return x
-
-        @custom_gradient
-        def identical(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            return tf.identity(value), lambda upstream: structure.leaves(upstream, number)
-
-        return identical(x)
+        return with_gradient(x, lambda upstream: structure.leaves(upstream, number))
 
     flat = [leaving(-1 - number, x) for number, x in enumerate(keras.tree.flatten(arguments))]
     return keras.tree.pack_sequence_as(arguments, flat)

@@ -47,14 +47,14 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
 
 
+def with_gradient(x: tf.Tensor, gradient: Callable[..., Any], value: Callable[[tf.Tensor], Any] = tf.identity) -> Any:
+    """Return a tensor, or the value of a function of it, with a gradient of its own, given that of the result."""
+    return custom_gradient(lambda given: (value(given), gradient))(x)
+
+
 def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
     """Return a tensor whose gradient is dense, even if some of its rows are taken."""
-
-    @custom_gradient
-    def same(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-        return tf.identity(value), dense
-
-    return same(x)
+    return with_gradient(x, dense)
 
 
 def _of_this_graph(x: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense, with_gradient
 from multigpu.engines.tensorflow.weights.buckets import Bucket
 
 OUTSIZED = 1.5  # multiple of a device's share
@@ -84,16 +84,12 @@ def chunked_broadcast(pieces: Sequence[tf.Tensor], bucket: Bucket, devices: Sequ
 
 
 def _copy(piece: tf.Tensor, device: str, num_copies: int, stored: tf.DType) -> list[tf.Tensor]:
-    @custom_gradient
-    def copied(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-        def summed(*gradients: tf.Tensor) -> tf.Tensor:
-            with tf.device(device):
-                return tf.add_n([tf.cast(gradient, stored) for gradient in gradients])
-
-        return [tf.identity(x)] * num_copies, summed
+    def summed(*gradients: tf.Tensor) -> tf.Tensor:
+        with tf.device(device):
+            return tf.add_n([tf.cast(gradient, stored) for gradient in gradients])
 
     with tf.device(device):
-        return list(copied(piece))
+        return list(with_gradient(piece, summed, lambda x: [tf.identity(x)] * num_copies))
 
 
 def _joined(pieces: Sequence[tf.Tensor], bucket: Bucket, device: str) -> tf.Tensor:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import entered, replaced
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.weights.buckets import BUCKET_BYTES
 from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
@@ -67,16 +67,12 @@ def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
     if rows.dtype == dtype:
         return rows
 
-    @custom_gradient
-    def cast(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-        def widened(upstream: tf.Tensor) -> tf.Tensor:
-            with tf.device(owner):
-                return tf.cast(upstream, x.dtype)
-
-        return tf.cast(x, dtype), widened
+    def widened(upstream: tf.Tensor) -> tf.Tensor:
+        with tf.device(owner):
+            return tf.cast(upstream, rows.dtype)
 
     with tf.device(owner):
-        return cast(rows)
+        return with_gradient(rows, widened, lambda x: tf.cast(x, dtype))
 
 
 def _is_plain_embedding(layer: keras.Layer) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
+from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import CALLS, body_of
 
 
@@ -47,16 +47,12 @@ class GradientStructure:
         if not (x.dtype.is_floating or x.dtype.is_complex):
             return x
 
-        @custom_gradient
-        def watched(value: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-            def note(upstream: tf.Tensor) -> tf.Tensor:
-                self._go_on(again=number in self.used - self._always)
-                self.used.add(number)
-                return upstream
+        def note(upstream: tf.Tensor) -> tf.Tensor:
+            self._go_on(again=number in self.used - self._always)
+            self.used.add(number)
+            return upstream
 
-            return tf.identity(value), note
-
-        self._watched[number] = watched(x)
+        self._watched[number] = with_gradient(x, note)
         return self._watched[number]
 
     def behind(self, tensor: tf.Tensor, handles: Sequence[tf.Tensor]) -> tuple[set[int], set[int]]:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
-from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
+from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense, with_gradient
 from multigpu.engines.tensorflow.weights.buckets import Bucket, open_bucket, pack
 from multigpu.engines.tensorflow.weights.chunked_broadcast import chunked_broadcast, cut, is_chunked, join, receivers
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -52,12 +52,7 @@ def arrive(buffer: tf.Tensor, bucket: Bucket) -> tf.Tensor:
     stored, sent, reduced, *_ = bucket.types
     if sent == reduced == stored:
         return buffer
-
-    @custom_gradient
-    def widened(x: tf.Tensor):  # noqa: ANN202  # as `tf.custom_gradient` has it
-        return tf.cast(x, stored), lambda upstream: tf.cast(upstream, reduced)
-
-    return widened(buffer)
+    return with_gradient(buffer, lambda upstream: tf.cast(upstream, reduced), lambda x: tf.cast(x, stored))
 
 
 def send_once(variables: Sequence[keras.Variable], buckets: Sequence[Bucket]) -> list[tf.Tensor]:
