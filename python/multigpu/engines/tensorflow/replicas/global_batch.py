@@ -225,16 +225,16 @@ def _leaves(
 def _states(call: LayerCall, is_root: bool) -> Iterator[tf.Tensor]:
     """Return the states of generators at the start of a call, and after each inner call that is not made again."""
     yield from (call.drawn_before[number] for number in call.draws_from & call.drawn_before.keys() if not is_root)
-    for own in own_calls(call):
-        for inner in own.inner:
-            if inner.stands_alone:
-                yield from (inner.drawn_after[number] for number in inner.draws_from)
+    for inner in _not_made_again(call):
+        yield from (inner.drawn_after[number] for number in inner.draws_from)
 
 
 def _needed(call: LayerCall, is_root: bool) -> list[tf.Tensor]:
     """Return the tensors of slices that must be merged to make a call again. The global batch exists already."""
     given = [] if is_root else tensors_of((call.args, call.kwargs))
-    for own in own_calls(call):
-        for inner in own.inner:
-            given += tensors_of(inner.outputs) if inner.stands_alone else []
-    return with_all_attached(given)
+    return with_all_attached([*given, *(x for inner in _not_made_again(call) for x in tensors_of(inner.outputs))])
+
+
+def _not_made_again(call: LayerCall) -> Iterator[LayerCall]:
+    """Return the inner calls whose outputs are known when a call is made again."""
+    return (inner for own in own_calls(call) for inner in own.inner if inner.stands_alone)

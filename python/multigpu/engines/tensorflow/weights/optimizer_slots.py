@@ -16,19 +16,17 @@ def build_slots(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -
     Keras would do this inside the trace of the first step, where TensorFlow puts all slots on one device. So during a
     trace, this runs outside of it.
     """
-    if optimizer.built or not weights:
-        return
+    if weights and not optimizer.built:
+        outside_of_functions(_build, optimizer, weights)
+
+
+def outside_of_functions(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function where no trace forbids to make variables: during one, in a separate thread."""
     if tf.executing_eagerly():
-        _build(optimizer, weights)
-        return
-    outside_of_functions(_build, optimizer, weights)
-
-
-def outside_of_functions(work: Callable[..., Any], *arguments: Any) -> None:
-    """Run a function in a separate thread, in which no trace forbids to make variables."""
+        return work(*arguments)
     with ThreadPoolExecutor(1) as outside:  # there, Keras has its initial settings
         outside.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
-        outside.submit(work, *arguments).result()
+        return outside.submit(work, *arguments).result()
 
 
 def _build(optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
