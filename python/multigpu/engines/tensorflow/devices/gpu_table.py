@@ -1,7 +1,6 @@
 """List the GPUs that TensorFlow finds in a table, or the reason why there are none."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -58,11 +57,7 @@ def _hardware(name: str) -> str:
     """Return the physical device of a logical one, with TensorFlow's description."""
     device = physical_of(name)
     details = tf.config.experimental.get_device_details(device)
-    return ", ".join([device.name.rsplit("physical_device:", 1)[-1], *_present([details.get("device_name")])])
-
-
-def _present(words: Sequence[str | None]) -> list[str]:
-    return [word for word in words if word]
+    return ", ".join(filter(None, [device.name.rsplit("physical_device:", 1)[-1], details.get("device_name")]))
 
 
 def _memory_total(name: str) -> int | None:
