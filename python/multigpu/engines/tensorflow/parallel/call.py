@@ -78,8 +78,8 @@ class DataParallelCall:
             workers = self._workers(batch)
             merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
         self._draws[kind] = merged.traced.draws
-        self._note(merged)
         refuse_new_weights(self._template, known)
+        self._note(merged)
         return merged
 
     def _outside_of_functions(self, batch: CallArguments) -> Given:
