@@ -1,6 +1,7 @@
 """`python -m multigpu launch`: start the workers of one machine, or this machine's worker of a scheduler."""
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -116,11 +117,8 @@ def _wait(workers: Sequence[subprocess.Popen]) -> int:
 
 def free_ports(number: int) -> list[int]:
     """Return ports of this machine on which no process listens."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
+    with contextlib.ExitStack() as bound:
+        sockets = [bound.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from multigpu.engines.tensorflow.private_api.graphs import CHOICES
@@ -95,8 +96,7 @@ class _Body:
         shape, begin = (self._nodes.get(source.partition(":")[0]) for source in node.input[:2])
         if shape is None or shape.op != "Shape" or begin is None or begin.op != "Const":
             return False
-        first = begin.attr["value"].tensor
-        return (first.int_val[0] if first.int_val else int.from_bytes(first.tensor_content[:4], "little")) != 0
+        return bool(tf.make_ndarray(begin.attr["value"].tensor)[:1].any())
 
     def _found(self, node: Any, source: str) -> _Ids:
         """Return how a result of an op depends on rows, given this for its inputs."""
