@@ -204,13 +204,28 @@ def test_images_before_a_dense_layer_that_devices_divide(jit_compile):
     assert_same(images, random_rows(ROWS, 6, 10, 2), compile=lambda: {**sgd(), "jit_compile": jit_compile})
 
 
-def test_sums_along_an_axis_before_a_dense_layer_that_devices_divide():
-    def build():
-        inputs = keras.Input((6, 8))
-        x = ops.cumsum(layers.Dense(8)(inputs), axis=1)
-        return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
+MOVES = {
+    "sums along an axis": lambda x: 0.3 * ops.cumsum(x, axis=1),
+    "rows in another order": lambda x: ops.roll(x, 1, axis=0) + x[::-1],
+    "an update at one index": lambda x: x.at[:, np.array([3])].add(x[:, :1]),
+}
 
-    assert_same(build, random_rows(ROWS, 6, 8))
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("attention", [False, True])
+def test_numbers_move_before_a_dense_layer_that_devices_divide(move, attention):
+    """Here XLA gives wrong gradients, or an error, if it divides the axis as the weights."""
+
+    def build():
+        inputs = keras.Input((10, 5))
+        x = layers.Dense(8, "tanh")(inputs)
+        x = layers.MultiHeadAttention(2, 16)(x, x) if attention else x
+        return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(layers.Lambda(MOVES[move])(x))))
+
+    def loss(y, outputs):
+        return ops.mean(ops.square(ops.mean(y) - outputs))
+
+    assert_same(build, random_rows(9, 10, 5), compile=lambda: {**sgd(), "loss": loss}, batch_size=3)
 
 
 @pytest.mark.parametrize("gpus", [4, 8])

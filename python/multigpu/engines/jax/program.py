@@ -11,8 +11,11 @@ from jax.extend import core
 from jax.sharding import Sharding
 
 LOOPS = ("scan", "while")
-LAST = ("conv_", "dot_general", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # that give gradients
-WINDOWS = ("conv_", "reduce_window", "select_and", "cum")  # beginnings of names: what reads neighbours along an axis
+LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
+MOVES = (  # beginnings of names: operations that move elements along an axis, or read their neighbours
+    *("conv_", "cum", "concatenate", "dynamic_", "fft", "gather", "pad", "reduce_window", "rev", "scatter"),
+    *("select_and", "slice", "sort", "split"),
+)
 FEW = 8  # rows that are padded by an update
 
 
@@ -32,14 +35,22 @@ def has(program: Any, *names: str) -> bool:
     return any(equation.primitive.name in names for equation in equations(program))
 
 
-def needs_whole_weights(program: Any) -> bool:
+def needs_whole_weights(program: Any, weights: Iterable[jax.Array]) -> bool:
     """Return whether weights have to be gathered before a program, once, and not where XLA divides the work.
 
-    In a loop, they would be gathered in each turn. Where a window moves along an axis, XLA exchanges borders if it
-    divides that axis, and it does so to match a divided weight: then gradients are wrong, for example those of a
-    convolution of 6 positions that is flattened before a divided Dense layer on 4 devices, or in groups.
+    In a loop, they would be gathered in each turn. Where elements move along an axis, XLA exchanges borders if it
+    divides that axis, and it does so to match a divided weight: then gradients are wrong, or shapes do not fit, for
+    example of a convolution, an update at one index or a roll of rows that is flattened before a divided Dense layer.
     """
-    return any(each.primitive.name in LOOPS or each.primitive.name.startswith(WINDOWS) for each in equations(program))
+    tables = {weight.shape for weight in weights}
+
+    def moves(equation: core.JaxprEqn) -> bool:
+        name, looked_up = equation.primitive.name, _takes_indices(equation) and equation.invars[0].aval.shape in tables
+        if looked_up or not name.startswith(MOVES):
+            return name in LOOPS
+        return jax.numpy.issubdtype(equation.outvars[0].aval.dtype, np.inexact)
+
+    return any(map(moves, equations(program)))
 
 
 def equations(program: Any) -> Iterator[core.JaxprEqn]:

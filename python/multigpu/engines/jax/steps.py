@@ -68,7 +68,7 @@ class StepFunction:
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
-        if needs_whole_weights(program) or self._layout.mesh != self._layout.own:
+        if needs_whole_weights(program, state[0]) or self._layout.mesh != self._layout.own:
             program = whole_gradients(program, state[0], self._layout.copied)
             state = (*gathered(state[:2], self._layout), *state[2:])
         outputs, new = run(program, structure, state, data)

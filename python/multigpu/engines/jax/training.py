@@ -68,7 +68,7 @@ class Training(keras.Model):
             # the gradient is computed outside, where it is not edited: see `divisible()`
             if not has(program, "sort"):
                 args = jax.tree.map(lambda x: divide(x, layout), args)
-            if needs_whole_weights(program) or any(map(has_one_index, equations(program))):
+            if needs_whole_weights(program, trainable) or any(map(has_one_index, equations(program))):
                 trainable, non_trainable = gathered((trainable, non_trainable), layout)
         return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
 
