@@ -62,7 +62,7 @@ delayed_import <- function(name) {
 
 # If TF_CONFIG lists other workers, loading the Python package joins them, which must happen before the first model.
 join_workers <- function(...) {
-  if (nzchar(Sys.getenv("TF_CONFIG"))) core()
+  if (nzchar(Sys.getenv("TF_CONFIG")) && !isTRUE(loaded$is_asking)) core()
 }
 
 # Steps that fix TensorFlow's devices run while Python imports it: with keras3, it starts when the import has ended.
@@ -70,6 +70,10 @@ core_before_start <- function(name, ...) {
   if (!is.null(loaded$core)) {
     return(core()[[name]](...))
   }
+  loaded$is_asking <- TRUE # otherwise core() would be loaded when Python starts, before it is asked
+  on.exit(loaded$is_asking <- FALSE)
+  check_python(found_versions())
+  reticulate::py_set_attr(reticulate::import("sys"), "multigpu_waits", TRUE)
   r_start()$ask(name, ...)
   core()
 }

@@ -63,5 +63,6 @@ def __dir__() -> list[str]:
 
 
 is_command = getattr(sys, "argv", [])[:1] == ["-m"]  # `python -m multigpu`: the command joins where it has to
-if "TF_CONFIG" in os.environ and not is_command:
+r_asks_first = hasattr(sys, "multigpu_waits")  # R has requests that fix devices, and joins with them: see r/start.py
+if "TF_CONFIG" in os.environ and not is_command and not r_asks_first:
     importlib.import_module("multigpu.engines").join()  # before TensorFlow starts

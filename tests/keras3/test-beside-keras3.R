@@ -34,7 +34,7 @@ for (order in names(orders)) {
     expect_match(ran$printed, "^Error: Expected `n`|Expected `n` to be", all = FALSE)
   })
 
-  test_that(paste("`join_cluster()` and TF_CONFIG come in time, with keras3 attached", order), {
+  test_that(paste("`join_cluster()`, and TF_CONFIG with several devices, come in time, with keras3 attached", order), {
     port <- 20000 + sample(20000, 1)
     alone <- sprintf('{"cluster": {"worker": ["127.0.0.1:%d"]}, "task": {"type": "worker", "index": 0}}', port)
     expect_runs(c(attached, "join_cluster()", "cat(nrow(available_gpus()))"))
@@ -45,8 +45,8 @@ for (order in names(orders)) {
       )
     }
     script <- c(
-      attached, sprintf("Sys.setenv(TF_CONFIG = commandArgs(TRUE)[[1]])"), model,
-      "model <- build()", "parallel <- multi_gpu_model(model, gpus = 1)",
+      "Sys.setenv(TF_CONFIG = commandArgs(TRUE)[[1]])", attached, devices, model,
+      "model <- build()", "parallel <- multi_gpu_model(model, gpus = 2)",
       "parallel |> compile(optimizer = 'sgd', loss = 'mse')",
       "parallel |> fit(x, y, epochs = 1, batch_size = 16, shuffle = FALSE, verbose = 0)",
       "cat('\\nsum of weights', format(sum(unlist(lapply(get_weights(model), sum))), digits = 6), '\\n')"
@@ -63,6 +63,8 @@ for (order in names(orders)) {
     Sys.sleep(5) # the first one may end a little later
     sums <- lapply(logs, function(log) grep("^sum of weights", readLines(log), value = TRUE))
     expect_length(sums[[1]], 1)
+    one <- sub("multi_gpu_model(model, gpus = 2)", "model", script[-1], fixed = TRUE)
+    expect_identical(grep("^sum of weights", run(one)$printed, value = TRUE), sums[[1]])
     expect_identical(sums[[1]], sums[[2]])
   })
 

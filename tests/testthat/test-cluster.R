@@ -5,11 +5,12 @@ skip_on_cran()
 script_of_a_worker <- c(
   "library(multigpu)",
   "if (nzchar(Sys.getenv('SLURM_PROCID'))) join_cluster()",
+  "if (!exists('alone')) simulate_gpus(2)",
   "x <- matrix(sin(1:200), 50)",
   "of_another <- reticulate::import('keras')", # as a package that has built a model before
   "of_another$utils$set_random_seed(0L)",
   "model <- of_another$Sequential(list(of_another$Input(list(4L)), of_another$layers$Dense(1L)))",
-  "parallel_model <- multi_gpu_model(model, gpus = if (exists('alone')) 2 else 1)",
+  "parallel_model <- multi_gpu_model(model, gpus = if (exists('alone')) 4 else 2)",
   "parallel_model %>% compile('sgd', 'mse')",
   "history <- parallel_model %>% fit(x, x[, 1], batch_size = 16, epochs = 2, verbose = 0)",
   "stopifnot(nrow(overview(parallel_model)) > 0)",

@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from multigpu.engines import arguments_with_batches, device_table, fit_arguments, join_cluster, on_device
+from multigpu.engines import arguments_with_batches, device_table, fit_arguments, join, join_cluster, on_device
 from multigpu.model.batch_norm import synchronize_batch_norm
 from multigpu.model.bring_home import bring_home
 from multigpu.model.devices import simulate_gpus
@@ -196,4 +196,5 @@ def _column(values: list[Any]) -> list[Any]:
     return [None if value is None else float(value) for value in values]
 
 
+join()  # the workers of TF_CONFIG, if R has asked first
 r_start.run()  # runs before this import ends
