@@ -210,9 +210,23 @@ def test_a_sequential_whose_layers_know_the_rows_of_one_batch_is_refused():
     message = refusal(counting)
     assert message.startswith(
         "Expected a model that takes batches of any size, so that a batch can be split. "
-        "Received: 'own', which was built with 6 rows and fails for another number of rows: "
+        "Received: 'own', which fails for an open number of rows: "
     )
     assert message.endswith("In its layers, read the number from the batch, as `keras.ops.shape(x)[0]`.")
+
+
+class AddsSixRows(layers.Layer):
+    def call(self, x):
+        return x + keras.ops.zeros((6, 1))
+
+
+def test_so_is_a_functional_model_with_such_a_layer():
+    message = refusal(keras.Sequential([keras.Input((4,)), AddsSixRows(name="odd")], name="own"))
+    assert message.startswith(
+        "Expected a model that takes batches of any size, so that a batch can be split. Received: 'own', which fails "
+        "for 840 rows: "
+    )
+    assert "'odd'" in message
 
 
 def stateful(name):
@@ -470,6 +484,13 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
     ) in str(error.value)
     if not run_eagerly:  # refused while traced: not a single step was taken
         np.testing.assert_array_equal(before[0], model.get_weights()[0])
+
+
+def test_parts_that_are_layers_are_not_proposed_to_be_made_parallel():
+    parallel = multi_gpu_model(CallsItsParts(layers.Dense(3)), gpus=2)
+    parallel.compile("sgd")
+    with pytest.raises(ValueError, match=r"only calls parts of it\. Let `train_step` call the model itself, or train"):
+        parallel.fit(np.ones((6, 4), "float32"), verbose=0)
 
 
 def test_the_remedy_for_it_works():

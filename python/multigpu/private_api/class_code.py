@@ -50,5 +50,7 @@ def assigned_verbs(model: keras.Model) -> list[str]:
 def parallel_parts(model: keras.Model) -> str:
     """Return code for a user whose model's own code calls only some parts of it, by their names."""
     names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
-    lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names or ["part"])
+    if not names:
+        return "Let `train_step` call the model itself, or train it on one device: layers cannot be made parallel."
+    lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names)
     return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."

@@ -90,6 +90,21 @@ def test_a_normalization_of_ones_own_is_refused_while_it_trains(run_eagerly):
     np.testing.assert_allclose(parallel.predict(X, verbose=0), template.predict(X, verbose=0), **ONE_CALL)
 
 
+class Loudness(layers.Layer):
+    """Lets no number be far below the largest one of all rows, as decibels are cut while a model trains."""
+
+    def call(self, x, training=False):
+        return ops.maximum(x, ops.max(x) - 80.0) if training else x
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_rows_that_meet_in_later_batches_alone_are_refused_in_the_first_of_a_layer_that_takes_training(run_eagerly):
+    parallel = multi_gpu_model(in_a_model(Loudness(name="mixes")), gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match=r"Received: layer 'mixes', whose Max makes numbers of shape \(\) of all rows"):
+        parallel.fit(X, Y, verbose=0)
+
+
 class Harmless(layers.Layer):
     """Makes numbers of all rows that are in no output, or times 0, or of shapes alone, or choose how to compute."""
 

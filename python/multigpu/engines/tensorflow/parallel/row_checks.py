@@ -157,23 +157,19 @@ def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:
     """Return the names and shapes of the outputs, for any number of rows."""
     tensors = symbolic(model, "outputs")
     names = output_names(model) if tensors else []
-    fixed = [tensor.shape[0] for tensor in symbolic(model, "inputs") if is_fixed(tensor)]
-    shapes = _shapes_for_any_batch(model, fixed[0]) if fixed else [tensor.shape for tensor in tensors]
+    shapes = [tensor.shape for tensor in tensors]
+    if any(map(is_fixed, symbolic(model, "inputs"))):
+        shapes = _output_shapes(model, None)
     return list(zip(names, shapes, strict=True))
-
-
-def _shapes_for_any_batch(model: keras.Model, rows: int) -> list[Shape]:
-    """Return the output shapes of a model that was built with so many rows, with an open batch axis."""
-    try:
-        return _output_shapes(model, None)
-    except Exception as error:  # any error of a custom layer
-        raise refuse(
-            "a model that takes batches of any size, so that a batch can be split",
-            f"{model.name!r}, which was built with {rows} rows and fails for another number of rows: {error} In its "
-            "layers, read the number from the batch, as `keras.ops.shape(x)[0]`",
-        ) from error
 
 
 def _output_shapes(model: keras.Model, rows: int | None) -> list[Shape]:
     """Return the shapes of the outputs for a batch of so many rows."""
-    return [x.shape for x in keras.tree.flatten(model.compute_output_spec(inputs_of(model, rows)))]
+    try:
+        return [x.shape for x in keras.tree.flatten(model.compute_output_spec(inputs_of(model, rows)))]
+    except Exception as error:  # any error of a custom layer
+        raise refuse(
+            "a model that takes batches of any size, so that a batch can be split",
+            f"{model.name!r}, which fails for {rows or 'an open number of'} rows: {error} In its layers, read the "
+            "number from the batch, as `keras.ops.shape(x)[0]`",
+        ) from error

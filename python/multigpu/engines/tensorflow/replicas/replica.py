@@ -147,7 +147,7 @@ class Replica:
         layout = OutputLayout(outputs, inner, *numbers, of_rows, self.of_trace.same)
         if not (self.alone or tf.executing_eagerly()):
             components = flatten_composites(slices)
-            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls, self.batch.training)
+            check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls)
         sent = [scope.types(weight) for weight in self.template.weights]
         traced = Traced(
             calls=calls,

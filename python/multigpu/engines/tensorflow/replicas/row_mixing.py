@@ -1,6 +1,5 @@
 """Find outputs that mix the rows of a batch in the trace of a replica, which has only the rows of its slice."""
 
-import inspect
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,6 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.graphs import CALLS, CHOICES, LOOPS
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
-from multigpu.private_api.layers import runs_code_of_keras
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the values of rows
 FUNCTIONS = (*LOOPS, *CHOICES, *CALLS)  # some of their results may read rows, and others not
@@ -37,29 +35,23 @@ class Mix(NamedTuple):
     made: tf.Tensor
 
 
-def check_rows_apart(
-    outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], calls: LayerCalls, training: bool | None
-) -> None:
+def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], calls: LayerCalls) -> None:
     """Raise an error that names a layer whose number from all rows reaches the outputs.
 
     Integers and booleans do not count as long as they are not converted: layers use them to choose how to compute.
-    BatchNormalization may mix rows. While training, custom layers with a separate behaviour for training, such as
-    normalizations, may do so, too.
+    BatchNormalization may mix rows.
 
     Args:
         outputs: the outputs of the template, in a graph.
         rows: the tensors of the slice.
         calls: the layers that were called.
-        training: whether the template trains, None if the call does not pass it.
 
     Raises:
         WholeBatchError: names the layer and the shapes.
     """
     for mix in _mixes(rows, outputs):
         layer = _layer_of(mix.op, calls)
-        trains = training is not False and "training" in inspect.signature(layer.call).parameters
-        trains = trains and not runs_code_of_keras(layer)
-        if not (trains or isinstance(layer, keras.layers.BatchNormalization)):
+        if not isinstance(layer, keras.layers.BatchNormalization):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
             raise not_one_by_one(
                 f"layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} of all "
