@@ -74,3 +74,94 @@ def test_a_known_truth_value_decides_as_in_python(flag, run_eagerly):
 
     np.testing.assert_array_equal(numbers(3), numbers(None))
     assert np.any(numbers(3) == 0)
+
+
+class Repeated(keras.Model):
+    """A model whose code needs the values of its arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(4)
+
+    def call(self, x, times=1, scale=1.0):
+        for _ in range(times):
+            x = self.dense(x)
+        return x * scale if scale > 1 else x
+
+
+NUMBERS = {
+    "NumPy's": {"times": np.int64(2), "scale": np.float32(3)},
+    "of an array": {"times": np.array(3), "scale": np.array(0.5)},
+    "a tensor's": {"times": tf.constant(2)},
+    "a tensor's, of a float": {"scale": tf.constant(2.0)},
+    "Python's": {"times": 2, "scale": 3.0},
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_code_of_a_template_can_use_the_values_of_numbers(kind, run_eagerly):
+    template = Repeated()
+    template(X)
+    model = multigpu.multi_gpu_model(template, gpus=3)
+    model.compile(run_eagerly=run_eagerly)
+    np.testing.assert_allclose(model(X, **NUMBERS[kind]), template(X, **NUMBERS[kind]), **ONE_CALL)
+    np.testing.assert_allclose(model(X, np.int32(1)), template(X, np.int32(1)), **ONE_CALL)
+
+
+def test_a_number_that_code_does_not_need_is_traced_once_and_has_a_gradient():
+    traced = []
+
+    class Scaled(Repeated):
+        def call(self, x, scale):
+            traced.append(scale)
+            return self.dense(x) * scale
+
+    template = Scaled()
+    template(X, np.float32(1))
+    model = multigpu.multi_gpu_model(template, gpus=3)
+    model(X, np.float32(2))
+    of_first = len(traced)
+    for scale in map(tf.constant, (3.0, 4.0)):
+        with tf.GradientTape() as tape:
+            tape.watch(scale)
+            loss = tf.reduce_sum(model(X, scale))
+        np.testing.assert_allclose(tape.gradient(loss, scale), loss / scale, rtol=1e-5)
+    assert len(traced) == of_first
+
+
+class Cooled(keras.Model):
+    """Divides by an argument without rows, and adds a loss with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(4, activation="tanh")
+
+    def call(self, x, temperature):
+        self.add_loss(tf.reduce_mean(tf.square(x)) * temperature)
+        return self.dense(x * temperature) / temperature**2
+
+
+def gradients_of_temperature(model, temperature):
+    """First and second derivative of outputs and added loss, and the gradient of the weights."""
+    with tf.GradientTape(persistent=True) as outer:
+        with tf.GradientTape(persistent=True) as tape:
+            for each in (outer, tape):
+                each.watch(temperature)
+            loss = tf.reduce_mean(model(X, temperature)) + sum(model.losses)
+        first = tape.gradient(loss, temperature)
+    return first, outer.gradient(first, temperature), *tape.gradient(loss, model.trainable_variables)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("temperature", [tf.constant(0.7), tf.Variable(0.7)], ids=["tensor", "variable"])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_an_argument_without_rows_has_the_gradients_of_one_device(run_eagerly, temperature, in_function):
+    template = Cooled()
+    template(X, tf.constant(1.0))
+    model = multigpu.multi_gpu_model(template, gpus=3)
+    model.compile(run_eagerly=run_eagerly)
+    found = functools.partial(gradients_of_temperature, model, temperature)
+    expected = gradients_of_temperature(template, temperature)
+    for one, other in zip(tf.function(found)() if in_function else found(), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.private_api.gradients import is_watched
 
 PLAIN = (bool, int, float, str, type(None))  # arguments whose values may change what a call does
 
@@ -25,6 +26,7 @@ class CallArguments:
         self._structure = (args, kwargs)
         self._flat = [_as_tensor(leaf) for leaf in keras.tree.flatten(self._structure)]
         self._with_rows = [position for position, leaf in enumerate(self._flat) if _has_rows(leaf)]
+        self._scalars = [position for position, leaf in enumerate(self._flat) if _is_variable_scalar(leaf)]
         self._attached = MasksAndLogits(self._inputs)
         self._types = open_types(self.tensors)
         if not self._with_rows:
@@ -46,16 +48,8 @@ class CallArguments:
 
     @property
     def scalars(self) -> list[tf.Tensor]:
-        """Tensors without an axis, of a function that is being traced. All slices receive them unchanged."""
-        return [leaf for leaf in self._flat if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf)]
-
-    def with_scalars(self, scalars: Sequence[tf.Tensor]) -> "CallArguments":
-        """Return the same arguments with other scalars."""
-        others, given = copy.copy(self), iter(scalars)
-        others._flat = [
-            next(given) if tf.is_symbolic_tensor(leaf) and not _has_rows(leaf) else leaf for leaf in self._flat
-        ]
-        return others
+        """Tensors without an axis that a trace does not know, or that have a gradient. All slices receive them."""
+        return [self._flat[position] for position in self._scalars]
 
     @property
     def training(self) -> bool | None:
@@ -107,11 +101,14 @@ class CallArguments:
         other._structure = keras.tree.pack_sequence_as(self._structure, other._flat)
         return other
 
-    def rebuild(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple, dict[str, Any]]:
-        """Return these arguments with other tensors, such as a slice's."""
+    def rebuild(
+        self, tensors: Sequence[tf.Tensor], scalars: Sequence[tf.Tensor] | None = None
+    ) -> tuple[tuple, dict[str, Any]]:
+        """Return these arguments with other tensors, such as a slice's, and possibly other scalars."""
         flat, number = list(self._flat), len(self._with_rows)
         inputs = self._attached.attached(tensors[:number], tensors[number:])
-        for position, tensor in zip(self._with_rows, inputs, strict=True):
+        places = [*self._with_rows, *(self._scalars if scalars is not None else [])]
+        for position, tensor in zip(places, [*inputs, *(scalars or [])], strict=True):
             flat[position] = tensor
         return keras.tree.pack_sequence_as(self._structure, flat)
 
@@ -131,6 +128,10 @@ def _is_flag(x: Any) -> bool:
 def _name(named: int, which: int | str, *inner: int | str) -> str:
     """Return the name of a value by its path in the arguments and the named arguments of a call."""
     return f"`{which if named else f'args[{which}]'}{''.join(f'[{key!r}]' for key in inner)}`"
+
+
+def _is_variable_scalar(leaf: Any) -> bool:
+    return tf.is_tensor(leaf) and not _has_rows(leaf) and (tf.is_symbolic_tensor(leaf) or is_watched(leaf))
 
 
 def _has_rows(leaf: Any) -> bool:

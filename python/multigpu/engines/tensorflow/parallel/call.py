@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
@@ -16,7 +17,7 @@ from multigpu.engines.tensorflow.parallel.batch_statistics import synchronized_l
 from multigpu.engines.tensorflow.parallel.call_as_function import CallAsFunction
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, data_parallel
 from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
-from multigpu.engines.tensorflow.parallel.python_values import are_same, python_values
+from multigpu.engines.tensorflow.parallel.python_values import are_same, as_number, is_number, python_values
 from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
@@ -28,6 +29,7 @@ from multigpu.plan.plan import Plan
 from multigpu.private_api.default_generator import default_generator, is_default
 from multigpu.private_api.layers import sublayers, wants_jit
 
+NEED_NUMBERS = (TypeError, AttributeError, NotImplementedError)  # errors of code that needs the value of a tensor
 ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # errors of shapes that do not fit
 _models = itertools.count()  # all workers create the same models in the same order
 
@@ -58,6 +60,7 @@ class DataParallelCall:
         self._plan = plan
         self._values: list[Any] | None = None  # in Python, after the last direct call
         self._draws_by_default = False  # from Keras' default generator of noise
+        self._needs_numbers = False  # whether code of the template needs the values of numbers that direct calls pass
         self._as_function = CallAsFunction(self)
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool = False) -> Given:
@@ -87,9 +90,23 @@ class DataParallelCall:
         with self.layer_named():
             if self._values is not None and not are_same(self._values, self._python_values()):
                 self._as_function = CallAsFunction(self)  # what was traced has the old values
-            given = self._as_function(*batch.rebuild(batch.tensors), self._fingerprint())
+            given = self._call_function(batch)
             self._values = self._python_values()
             return given
+
+    def _call_function(self, batch: CallArguments) -> Given:
+        """Call the traced function. Numbers are tensors in it, unless its code needs their values, as `range(n)`."""
+        arguments, key = batch.rebuild(batch.tensors), self._fingerprint()
+        if not self._needs_numbers:
+            try:
+                return self._as_function(*arguments, key)
+            except NEED_NUMBERS:
+                if not any(is_number(x) for x in keras.tree.flatten(arguments)):
+                    raise
+        named = by_name(self._template.call, *arguments)  # Keras takes no number by position
+        given = self._as_function((), keras.tree.map_structure(as_number, named), key)
+        self._needs_numbers = True
+        return given
 
     def _note(self, merged: Merged) -> None:
         """Note what a call has shown, and warn of statistics of slices, once for each parallel model."""

@@ -59,6 +59,7 @@ class Slices(NamedTuple):
     """A batch in slices, one per replica."""
 
     tensors: list[tuple[tf.Tensor, ...]]
+    scalars: list[tf.Tensor]  # the same for each replica
     rows: list[RowRange]
     before: tf.Tensor  # (), rows of the global batch that other workers have before this one
     total: tf.Tensor  # (), rows of the global batch
@@ -69,11 +70,12 @@ class Slices(NamedTuple):
         return [rows.kept for rows in self.rows]
 
     def inputs(self, number: int, first_replica: int) -> list[tf.Tensor]:
-        """Return the inputs of a replica besides weights and state: its slice and the slice's position."""
+        """Return the inputs of a replica besides weights and state: its slice, scalars, and the slice's position."""
         replica = tf.constant(first_replica + number)
         with tf.device("CPU:0"):
             first = self.before + self.rows[number].begin
-        return [*flatten_composites(self.tensors[number]), *Position(self.kept[number], replica, first, self.total)]
+        position = Position(self.kept[number], replica, first, self.total)
+        return [*flatten_composites(self.tensors[number]), *self.scalars, *position]
 
 
 def data_parallel(
@@ -147,7 +149,8 @@ def split_batch(
         here = tf.identity(batch.count_rows())
         rows = share_rows(here, len(plan.replicas))
         slices = [sent_ahead.get(id(x)) or split(x, rows) for x in batch.tensors]
-        return Slices(list(zip(*slices, strict=True)), rows, *workers.in_forward_pass.rows_around(here))
+        around = workers.in_forward_pass.rows_around(here)
+        return Slices(list(zip(*slices, strict=True)), batch.scalars, rows, *around)
 
 
 def run_on_devices(

@@ -1,4 +1,4 @@
-"""Python values of a template's layers, such as a rate or an activation, which a trace keeps as they were."""
+"""Python values on which a trace depends: those of layers, such as a rate or an activation, and numbers in calls."""
 
 import functools
 import types
@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.private_api.gradients import is_watched
 from multigpu.private_api.layers import sublayers
 
 PLAIN = (bool, int, float, str, type(None))
@@ -25,6 +26,17 @@ def python_values(template: keras.Layer) -> list[Any]:
 def are_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
     """Return whether two lists have the same objects, or equal numbers and strings."""
     return len(before) == len(now) and all(map(_is_same, before, now))
+
+
+def is_number(x: Any) -> bool:
+    """Return whether a tensor is one known number, of which no tape takes the gradient."""
+    is_known = tf.is_tensor(x) and hasattr(x, "numpy") and x.shape.rank == 0
+    return is_known and (x.dtype.is_integer or x.dtype.is_floating) and not is_watched(x)
+
+
+def as_number(x: Any) -> Any:
+    """Return the number of such a tensor, or any other argument itself."""
+    return x.numpy().item() if is_number(x) else x
 
 
 def _is_same(before: Any, now: Any) -> bool:

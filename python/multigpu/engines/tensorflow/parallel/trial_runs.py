@@ -77,8 +77,7 @@ class TrialRuns:
         self.of_trace = OfTrace()
         with self._apart():
             try:
-                scalars = [tf.TensorSpec((), x.dtype) for x in batch.scalars]
-                self._replica, traced = trace(self._replica, self._run_replica, scalars)
+                self._replica, traced = trace(self._replica)
                 self._traced = None if has_one_thread() else traced
                 ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
                 ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
@@ -107,7 +106,7 @@ class TrialRuns:
             if traced and traced.function:
                 results, _ = traced.function(*inputs)
             else:
-                results, traced = self._run_replica(self._replica, *inputs)
+                results, traced = self._replica(*inputs)
                 self._replica = dataclasses.replace(self._replica, draws=traced.draws)
             return Ran(rows, traced.layout.open(results), traced)
 
@@ -141,13 +140,8 @@ class TrialRuns:
             calls.noted(called),
             contextlib.suppress(Exception),
         ):
-            self._run_replica(self._replica, *self._taken(rows, tf.identity))
+            self._replica(*self._taken(rows, tf.identity))
         return calls.root
-
-    def _run_replica(self, replica: Replica, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
-        """Run a replica, with the scalars of the call as its first inputs."""
-        number = len(self._batch.scalars)
-        return dataclasses.replace(replica, batch=self._batch.with_scalars(inputs[:number]))(*inputs[number:])
 
     def _position(self, rows: Span) -> Position:
         """Return the position of some rows in a batch of all rows that are run."""
@@ -158,7 +152,7 @@ class TrialRuns:
         variables = [read(variable) for variable in self._replica.variables]
         slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
         numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]
-        return [*self._scalars, *numbers, *self._position(rows)]
+        return [*numbers, *self._scalars, *self._position(rows)]
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Make functions with a custom gradient that is deleted with the graph in which they were called."""
+"""Custom gradients that are deleted with the graph in which their function was called, and tapes that ask for one."""
 
 import functools
 import weakref
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.framework import ops  # its registry of gradients: see `_tie`
 
 from multigpu.engines.tensorflow.private_api.graphs import outermost
@@ -38,6 +39,11 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         return results
 
     return call
+
+
+def is_watched(x: tf.Tensor) -> bool:
+    """Return whether a tape takes the gradient of a tensor. There is no public way to ask."""
+    return record.should_record_backprop([x])
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

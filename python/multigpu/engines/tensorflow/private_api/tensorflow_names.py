@@ -30,6 +30,7 @@ TENSORFLOW = Required(
             "function_call_options",
         ),
         "tensorflow.python.eager.context:FunctionCallOptions": ("config_proto_serialized", "executor_type"),
+        "tensorflow.python.eager.record": ("should_record_backprop",),
         "tensorflow:Graph": ("_get_function",),
         "tensorflow.python.framework.tensor_util": ("constant_value_as_shape",),
         "tensorflow.python.ops.control_flow_util": ("GraphOrParentsInXlaContext",),

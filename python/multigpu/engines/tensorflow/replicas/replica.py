@@ -88,10 +88,11 @@ class Replica:
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """Return the types of its inputs: values of the variables, dense components of a slice, and its position."""
+        """Return the types of its inputs: values of the variables, components of a slice, scalars, its position."""
         return [
             *(tf.TensorSpec(v.shape, stored_dtype(v)) for v in self.variables),
             *flatten_composites(open_types(self.batch.tensors)),
+            *(tf.TensorSpec([], x.dtype) for x in self.batch.scalars),
             *[tf.TensorSpec([], tf.int32)] * NUM_SCALARS,
         ]
 
@@ -105,7 +106,7 @@ class Replica:
         """Run the template on a slice.
 
         Args:
-            inputs: values of the variables, dense components of the slice, then the scalars of its `Position`.
+            inputs: values of the variables, dense components of the slice, scalars of the call, then its `Position`.
 
         Returns:
             Dense components of outputs, masks and inner layers' tensors, only with rows that count; added losses;
@@ -168,7 +169,12 @@ class Replica:
 
     def _slices(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the slices among the inputs."""
-        return restore_composites(self.batch.tensors, inputs[len(self.variables) : -NUM_SCALARS])
+        num_scalars = NUM_SCALARS + len(self.batch.scalars)
+        return restore_composites(self.batch.tensors, inputs[len(self.variables) : -num_scalars])
+
+    def _scalars(self, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the scalars of the call among the inputs."""
+        return inputs[len(inputs) - NUM_SCALARS - len(self.batch.scalars) : -NUM_SCALARS]
 
     def _devices(self, replica: tf.Tensor) -> Sequence[str]:
         """Return the devices of the parts in a run op by op. A trace does not have them."""
@@ -181,11 +187,11 @@ class Replica:
         """Run with so many of the rows, op by op."""
         few = flatten_composites([_first_rows(x, rows) for x in self._slices(inputs)])
         position = Position(*map(tf.constant, (rows, 0, 0, rows)))
-        return self._run([*inputs[: len(self.variables)], *few, *position], parts, self.draws)
+        return self._run([*inputs[: len(self.variables)], *few, *self._scalars(inputs), *position], parts, self.draws)
 
     def _run(self, inputs: Sequence[tf.Tensor], parts: Parts, draws: Sequence[Draw]) -> _Run:
         sent, slices, position = inputs[: len(self.variables)], self._slices(inputs), Position.at_end_of(inputs)
-        args, kwargs = self.batch.rebuild(slices)
+        args, kwargs = self.batch.rebuild(slices, self._scalars(inputs))
         scope, noise = ReplicaScope(self.variables, sent, self.carried), SliceNoise(slices, position, draws)
         scope.calls = calls = LayerCalls(self.template.model)
         calls.drawn = scope.drawn

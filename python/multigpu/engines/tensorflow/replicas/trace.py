@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.graphs import types_of_ops
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
+from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Traced
@@ -19,7 +20,7 @@ from multigpu.engines.tensorflow.weights.rows import Rows
 Run: TypeAlias = Callable[..., tuple[list[tf.Tensor], Traced]]
 
 
-def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.TypeSpec] = ()) -> tuple[Replica, Traced]:
+def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Traced]:
     """Return the replica that was traced, and what its trace shows.
 
     It is the given one, but its branches and loops carry all assigned state, and it reads copies of weights that are
@@ -28,26 +29,23 @@ def trace(replica: Replica, run: Run = Replica.__call__, before: Sequence[tf.Typ
     Args:
         replica: the replica.
         run: the function to trace, of the replica and of its inputs. By default, the replica runs.
-        before: the types of inputs of that function before those of the replica.
     """
     while True:
         with tf.device(None):
             runs = tf.function(functools.partial(run, replica), autograph=False)
-            function = runs.get_concrete_function(*before, *replica.specs)
+            function = runs.get_concrete_function(*replica.specs)
         _, traced = function.structured_outputs
         if len(traced.carried) != len(replica.carried):  # this trace has found more of the state
             replica = replace(replica, carried=traced.carried)
             continue
-        shown = _with_reads(traced, function, replica, len(before))
+        shown = _with_reads(traced, function, replica)
         copies = _copies(shown, replica.template)
         if replica.alone or copies == replica.template.num_copies:
             return replica, shown
         replica = replace(replica, template=replica.template.with_copies(copies))
 
 
-def _with_reads(
-    traced: Traced, function: tf.types.experimental.ConcreteFunction, replica: Replica, num_before: int
-) -> Traced:
+def _with_reads(traced: Traced, function: tf.types.experimental.ConcreteFunction, replica: Replica) -> Traced:
     """Return what a trace shows, with what it reads itself, and how the rows of weights and tables are added."""
     template = replica.template
     if not replica.alone:
@@ -56,9 +54,11 @@ def _with_reads(
     captured: Any = function.captured_inputs
     num_given = len(function.inputs) - len(captured)
     numbers = {id(handle): num_given + number for number, handle in enumerate(captured)}
-    of_weights = {num_before + number: weight for number, weight in enumerate(template.weights)}
+    of_weights = dict(enumerate(template.weights))
     of_tables = {numbers[id(table.handle)]: id(table) for table in tables if id(table.handle) in numbers}
-    no_rows = {*range(num_before + len(replica.variables)), *range(num_given, len(function.inputs))}
+    position = num_given - NUM_SCALARS
+    scalars = range(position - len(replica.batch.scalars), position)
+    no_rows = {*range(len(replica.variables)), *scalars, *range(num_given, len(function.inputs))}
     ways = ways_of_lookup(function, no_rows, [*of_weights, *of_tables])
     times = template.num_copies  # a copy is sent alone, whether or not it is looked up
     of_copies = [ways.get(n, Rows.APART if times[id(weight)] > 1 else None) for n, weight in of_weights.items()]
