@@ -208,6 +208,9 @@ MOVES = {
     "sums along an axis": lambda x: 0.3 * ops.cumsum(x, axis=1),
     "rows in another order": lambda x: ops.roll(x, 1, axis=0) + x[::-1],
     "an update at one index": lambda x: x.at[:, np.array([3])].add(x[:, :1]),
+    "the largest": lambda x: ops.top_k(ops.transpose(x, (0, 2, 1)), 4)[0],
+    "repeated": lambda x: ops.tile(x, (1, 2, 1)),
+    "a factorization": lambda x: ops.cholesky(x @ ops.transpose(x, (0, 2, 1)) + ops.eye(10)),
 }
 
 

@@ -12,9 +12,10 @@ from jax.sharding import Sharding
 
 LOOPS = ("scan", "while")
 LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
-MOVES = (  # beginnings of names: operations that move elements along an axis, or read their neighbours
+MOVES = (  # beginnings of names: operations that move elements along an axis, or read others along it
     *("conv_", "cum", "concatenate", "dynamic_", "fft", "gather", "pad", "reduce_window", "rev", "scatter"),
-    *("select_and", "slice", "sort", "split"),
+    *("select_and", "slice", "sort", "split", "stack", "unstack", "tile", "top_k", "approx_top_k", "ragged"),
+    *("cholesky", "eig", "geq", "hessenberg", "householder", "lu", "ormqr", "qr", "schur", "svd", "tri"),
 )
 FEW = 8  # rows that are padded by an update
 
