@@ -43,7 +43,10 @@ class Gate:
         """Return the variable's handle, as a call of the function receives it."""
         structure = _structure.get()
         self.variable.read_value()  # makes tapes watch it
-        let_back = lambda upstream: upstream if structure.any_used(self.results, id(self)) else None  # noqa: E731
+
+        def let_back(upstream: tf.Tensor) -> tf.Tensor | None:
+            return upstream if structure.any_used(self.results, id(self)) else None
+
         return with_gradient(self.variable.handle, let_back)
 
 
