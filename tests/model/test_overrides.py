@@ -76,7 +76,7 @@ TABLE = {
     "layers": lambda model, path: [layer.name for layer in model.layers],
     "get_layer": lambda model, path: model.get_layer(index=0).name,
     "path": lambda model, path: type(model.path).__name__,
-    "dtype_policy": lambda model, path: model.dtype_policy.name,
+    "dtype_policy": lambda model, path: [setattr(model, "dtype_policy", "bfloat16"), model.dtype_policy.name],
     "distribute_reduction_method": lambda model, path: setattr(model, "distribute_reduction_method", "auto"),
     # made, described and kept
     "compile": lambda model, path: model.compile("sgd", "mse", metrics=["mae"], jit_compile=False),

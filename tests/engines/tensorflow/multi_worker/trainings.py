@@ -50,6 +50,23 @@ def encoded() -> keras.Model:
     return keras.Model(inputs, [keras.layers.Dense(2)(inputs) * encoding, encoding])
 
 
+class Views(keras.layers.Layer):
+    """Joins two views of a row along the first axis, in row order: two rows of the output for each row."""
+
+    def call(self, x):
+        return ops.reshape(ops.stack([x, 2 * x], axis=1), (-1, x.shape[1]))
+
+
+def two_views() -> keras.Model:
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(2)(Views()(inputs)))
+
+
+def between_views(y, y_pred):
+    first, second = ops.unstack(ops.reshape(y_pred, (-1, 2, 2)), axis=1)
+    return ops.mean(ops.square(first - y) + ops.square(second - first), axis=-1)
+
+
 def synchronized_statistics() -> keras.Model:
     inputs = keras.Input((3,))
     x = keras.layers.Dense(4)(inputs)
@@ -71,6 +88,10 @@ TRAININGS = {
     "an output that no row reaches": training(encoded, X, [Y, Y], compiled(loss=["mse", "mse"]), only_fit=True),
     "op by op, an output that no row reaches, as long as the rows of a worker": training(
         encoded, X[:5], [Y[:5]] * 2, compiled(loss=["mse", "mse"], run_eagerly=True), only_fit=True, batch_size=2
+    ),
+    "two rows of the output for each row": training(two_views, compile=compiled(lambda: between_views), only_fit=True),
+    "op by op, two rows of the output for each row": training(
+        two_views, X[:5], Y[:5], compiled(lambda: between_views, run_eagerly=True), only_fit=True, batch_size=2
     ),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }

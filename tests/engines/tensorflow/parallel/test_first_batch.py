@@ -68,6 +68,7 @@ def halves_swapped(x):
 MIXING = {
     "groups of rows": deviation_of_groups,
     "a branch": lambda x: tf.cond(tf.shape(x)[0] > 0, lambda: x - tf.reduce_mean(x, 0), lambda: x),
+    "one of several branches": lambda x: tf.switch_case(tf.constant(1), [lambda: x, lambda: x - tf.reduce_mean(x, 0)]),
     "a loop": lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), [0, x])[1],
     "a map over columns": lambda x: tf.transpose(tf.map_fn(lambda c: c - tf.reduce_mean(c), tf.transpose(x))),
     "a function": tf.function(lambda x: x - tf.reduce_mean(x, 0)),
@@ -224,10 +225,10 @@ def test_every_way_of_calling_ends_before_a_weight_has_changed(way):
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile(**mean_squared())
     before = template.get_weights()
-    # in a function of one's own, the error is TensorFlow's, and the layer is not looked for
-    who, kind = ("model", tf.errors.InvalidArgumentError) if way == "own_loop" else ("layer 'mixes'", ValueError)
-    with pytest.raises(kind, match=r"(?s)" + REFUSED.format(who)):
-        WAYS[way](parallel)
+    kind = tf.errors.InvalidArgumentError if way == "own_loop" else ValueError  # TensorFlow's, with the same text
+    for _ in range(2):
+        with pytest.raises(kind, match=r"(?s)" + REFUSED.format("layer 'mixes'")):
+            WAYS[way](parallel)
     assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
 
 
@@ -308,6 +309,22 @@ def test_the_first_call_may_be_one_for_each_element_of_a_vectorized_map():
     )
 
 
+def test_a_part_that_a_plain_model_trains_is_refused_by_the_name_of_its_layer():
+    class Plain(keras.Model):
+        def __init__(self, part):
+            super().__init__()
+            self.part = part
+
+        def call(self, x):
+            return self.part(x)
+
+    part = after_a_layer(Compares(name="mixes"))
+    model = Plain(multi_gpu_model(part, gpus=2))
+    model.compile(**mean_squared())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)" + REFUSED.format("layer 'mixes'")):
+        model.fit(X, Y, batch_size=16, verbose=0)
+
+
 def test_one_row_is_no_batch_to_check_and_the_next_one_is():
     parallel = multi_gpu_model(after_a_layer(Compares(name="mixes")), gpus=2)
     parallel.compile(**mean_squared())
@@ -322,6 +339,35 @@ def test_a_switch_turns_it_off(monkeypatch):
     parallel = multi_gpu_model(template, gpus=2)
     slices = np.concatenate([template(X[:8]), template(X[8:])])
     np.testing.assert_allclose(parallel(X), slices, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_switch_also_turns_off_the_check_of_a_step_that_was_refused(way, monkeypatch):
+    parallel = multi_gpu_model(after_a_layer(Compares(name="mixes")), gpus=2)
+    parallel.compile(**mean_squared())
+    function = WAYS[way]
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="layer 'mixes'"):
+        function(parallel)
+    monkeypatch.setenv("MULTIGPU_CHECK", "0")
+    function(parallel)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_layer_that_was_mended_after_it_was_refused_is_accepted(run_eagerly):
+    class Scaled(layers.Layer):
+        axis = 0
+
+        def call(self, x):
+            return x / ops.max(ops.abs(x), axis=self.axis, keepdims=True)
+
+    layer = Scaled(name="mixes")
+    template = after_a_layer(layer)
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match=r"'mixes'"):
+        parallel(X)
+    layer.axis = -1
+    np.testing.assert_allclose(parallel(X), template(X), **ONE_CALL)
 
 
 class CountsCalls(layers.Layer):
@@ -374,11 +420,16 @@ def nearest():
     return after_a_layer(layers.Lambda(lambda x: ops.one_hot(ops.argmax(x, -1), 4)))
 
 
+def in_the_other_branch(x):
+    return tf.switch_case(tf.constant(0), [lambda: x, lambda: x - tf.reduce_mean(x, 0)])
+
+
 TAKEN = {
     "masks": (ids_and_masks, random_ids(16, 6, below=9)),
     "BatchNormalization": (normalized, X),
     "ill-conditioned": (ill_conditioned, X),
     "argmax": (nearest, X),
+    "another branch": (lambda: after_a_layer(RowsMixed(in_the_other_branch)), X),
     "Dropout": (lambda: after_a_layer(layers.Dropout(0.5)), X),
     "noise of TensorFlow's": (lambda: after_a_layer(RowsMixed(lambda x: x + tf.random.normal(tf.shape(x)))), X),
 }

@@ -152,7 +152,9 @@ class DataParallelCall:
         if self._due is None or (known and known.is_done) or not (eager or is_on()):
             return []
         if eager:
-            check = self._checks[kind] = known or FirstBatchCheck(template, batch, self._plan)
+            if known is None or known.seen:  # the layers may have changed since
+                known = FirstBatchCheck(template, batch, self._plan)
+            check = self._checks[kind] = known
             if is_on():
                 check.now(batch)
             return []

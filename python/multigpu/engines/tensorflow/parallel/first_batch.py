@@ -29,8 +29,13 @@ _one_at_a_time = threading.Lock()
 
 
 def is_on() -> bool:
-    """Return whether first batches are checked. R's functions cannot be called while R waits for a step."""
-    return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and "multigpu.r.interface" in sys.modules)
+    """Return whether first batches are checked."""
+    return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and _has_r())
+
+
+def _has_r() -> bool:
+    """Return whether layers may have functions of R, which cannot be called while R waits for a step."""
+    return "multigpu.r.interface" in sys.modules
 
 
 class FirstBatchCheck:
@@ -38,8 +43,9 @@ class FirstBatchCheck:
 
     Attributes:
         of_trace: what a trace shows of runs op by op.
-        is_done: whether the comparison was possible: it needs two rows that the template accepts.
-        seen: the difference between slices and whole, if any.
+        is_done: whether a comparison was possible, which needs two rows that the template accepts, and showed no
+            difference. Until then each batch is compared.
+        seen: the difference between slices and whole in the last comparison, if any.
     """
 
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
@@ -68,6 +74,8 @@ class FirstBatchCheck:
         return self._branch
 
     def _in_step(self, done: Callable[[], None], *arrays: np.ndarray) -> np.bool_:
+        if not is_on():  # since the step was traced
+            return np.True_
         if not _one_at_a_time.acquire(blocking=False):
             return np.False_  # a check uses one of TensorFlow's threads and needs another: the next step is checked
         try:
@@ -79,7 +87,7 @@ class FirstBatchCheck:
         if self.is_done:
             done()
         if self.seen:
-            raise self._refusal(f"model {self._template!r}")  # code of layers runs on the thread that called the step
+            raise self._refusal(f"model {self._template!r}") if _has_r() else self.refusal()
         return np.True_
 
     def belongs_to(self, batch: CallArguments) -> bool:
@@ -111,10 +119,10 @@ class FirstBatchCheck:
         )
 
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:
-        rows = self._runs.take(inputs)
+        self.seen, rows = "", self._runs.take(inputs)
         sizes = sorted({min(rows, ROWS), rows} - {1})
-        self.is_done = any(self._compare(size) for size in sizes)
-        if self.is_done and not self.seen:
+        self.is_done = any(self._compare(size) for size in sizes) and not self.seen
+        if self.is_done:
             del self._runs, self._inputs, self._branch  # the graph of the step, and that of the template
 
     def _compare(self, size: int) -> bool:
