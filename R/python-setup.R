@@ -148,12 +148,11 @@ gpu_line <- function(report) {
     return("GPUs: JAX fixes its devices when `available_gpus()` lists them")
   }
   if (length(tf$config$list_physical_devices("GPU")) == 0) {
-    is_refused <- length(refusal(report)) > 0 # and says why above
-    why <- if (is_refused) ";" else paste0(": ", put_in_r_words(core()$why_no_gpu()))
-    return(paste0("GPUs: none", why, " simulate_gpus(2) splits the CPU, for tests"))
+    is_refused <- length(refusal(report)) > 0 # the report gives the reason above
+    return(paste0("GPUs: none", if (!is_refused) paste0(": ", put_in_r_words(core()$why_no_gpu()))))
   }
   gpus <- vapply(tf$config$list_physical_devices("GPU"), function(gpu) sub("^/physical_device:", "", gpu$name), "")
-  paste0("GPUs: ", toString(gpus), if (length(gpus) == 1) "; simulate_gpus(2) splits it, for tests")
+  paste0("GPUs: ", toString(gpus), if (length(gpus) == 1) ". To try a script with two GPUs, call `simulate_gpus(2)`.")
 }
 
 check_python <- function(versions) {

@@ -103,9 +103,9 @@ def owner_balance(measured: Measured) -> float:
 def why_owner_balance(measured: Measured) -> str:
     row = next(row for row in measured["owner_balance"] if row["optimizer"] == "Adam")
     return (
-        f"Xception's largest weight with Adam's two slots has {row['largest'] / 1e6:.2f} MB, an eighth of everything "
-        f"{row['mean'] / 1e6:.2f} MB. A weight has one owner, so that {row['largest'] / row['mean']:.4f} is the least "
-        f"possible; the measured value is {row['most'] / row['mean']:.4f}."
+        f"With Adam's two slots, Xception's largest weight has {row['largest'] / 1e6:.2f} MB. An eighth of all weights "
+        f"and slots is {row['mean'] / 1e6:.2f} MB. A weight has one owner, so {row['largest'] / row['mean']:.4f} is "
+        f"the least possible; the measured value is {row['most'] / row['mean']:.4f}."
     )
 
 
@@ -143,11 +143,11 @@ def why_embedding(measured: Measured) -> str:
     strategies = _strategies(measured)
     ours, bare = strategies["multigpu"], strategies["bare"]
     return (
-        f"It is the machine's memory, not the work: with the same large table and ids that fall on 10,000 of its rows "
-        f"the ratio is {ours['large, 10,000 rows in use'] / ours['small']:.2f}; and TensorFlow's bare lookup and "
-        f"update of as many rows, without a model around, take {bare['large'] - bare['small']:.2f} ms more on the "
-        f"large table than on the small one, where our whole step takes {ours['large'] - ours['small']:.2f} ms more. "
-        "Rows drawn from 256 MB are in no cache. One device, which copies the table in every step, has "
+        f"The reason is the machine's memory, not the work. If the ids fall on 10,000 rows of the same large table, "
+        f"the ratio is {ours['large, 10,000 rows in use'] / ours['small']:.2f}. Without a model, TensorFlow's lookup "
+        f"and update of as many rows take {bare['large'] - bare['small']:.2f} ms more on the large table than on the "
+        f"small one. A whole step of multigpu takes {ours['large'] - ours['small']:.2f} ms more. No cache holds the "
+        "256 MB that the rows are drawn from. One device copies the table in every step, and its ratio is "
         f"{strategies['one device']['large'] / strategies['one device']['small']:.1f}."
     )
 

@@ -63,8 +63,8 @@ def section(soak: dict[str, Any]) -> str:
     ]
     if "trainings" in campaigns:
         parts.append(
-            "\nOf a model that is off in float32, `same in float64` says that rounding is all of it. `at a kink`, such "
-            "as that of |x| at 0, one device is off from itself after a change in the last digit of its inputs.\n"
+            "\n`same in float64`: the numbers differ in float32, only by rounding. `at a kink`, such as that of |x| at "
+            "0: one device differs from itself after a change in the last digit of its inputs.\n"
         )
         kinds = sorted(campaigns["trainings"]["kinds"].items(), key=lambda pair: -pair[1])
         parts.append("\nWhat the models had: " + ", ".join(f"{name} {count}" for name, count in kinds) + ".\n")

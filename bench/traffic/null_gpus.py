@@ -33,10 +33,10 @@ from bench.traffic.null_trace import inputs_late, last_piece, sent_in
 LONG, SHORT = 6, 2  # batches of a pass
 RESULTS = Path(__file__).parents[1] / "results"
 NOTE = """\
-`make null-gpu-check`: TensorFlow placed, cut and ran each step for N GPUs, on a CUDA that has none and counts copies.
-Nothing here is a time. A copy is tiny up to 1,024 bytes: for one from a GPU, the host waits. The ring, 2 (N − 1) times
-the bytes of the weights, is the least that all GPUs together have to send. What a GPU sends after its last backward
-kernel is hidden behind no work. In brackets is what a figure may be.
+`make null-gpu-check`: TensorFlow placed, cut and ran each step for N GPUs, on a CUDA that has no GPU and counts copies.
+No figure here is a time. A copy of at most 1,024 bytes is tiny. The host waits for each tiny copy from a GPU. The ring,
+2 (N − 1) times the bytes of the weights, is the least that all GPUs together have to send. Bytes that a GPU sends after
+its last backward kernel overlap with no work. The limit of each figure is in brackets.
 """
 layers = keras.layers
 

@@ -28,9 +28,9 @@ NUM_BUCKETS = (64, 32, 8)  # besides the number that is shipped
 STEPS = 5
 NOTE = """
 
-A ring moves 2·(N−1)/N times the weights in and out of each device. So does the mean of the devices here. A device moves
-more if it owns more than its share, as it must where one weight is larger than that: it is sent to all others. The old
-algorithm moves weights only, since all its gradients are computed on one device, to which activations travel instead.
+A ring moves 2·(N−1)/N times the weights in and out of each device. On average, a device moves as much here. A device
+moves more if it owns more than its share, such as one weight that is larger than a share: it is sent to all others. The
+Keras 2 algorithm moves weights only. It computes all gradients on one device, and sends activations there instead.
 """
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import multigpu
 from multigpu.cli import run
-from multigpu.cli.answers import quiet_start
+from multigpu.cli.answers import LOG_LEVEL, quiet_start
 from multigpu.cli.main import COMMANDS, main
 from multigpu.cli.option_names import as_options
 from multigpu.engines.tensorflow.devices.gpu_table import device_table
@@ -221,19 +221,28 @@ def test_devices_prints_why_there_are_none_and_versions_for_an_issue(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("words", [["devices"], ["estimate", "small.keras", "--gpus", "2"]])
-def test_nothing_of_tensorflows_log_stands_before_the_answer(words, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "level"), [(["devices"], {LOG_LEVEL: "3"}), (["estimate", "small.keras", "--gpus", "2"], {})]
+)
+def test_nothing_of_tensorflows_log_stands_before_the_answer(words, level, tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "small.keras")
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {name: value for name, value in os.environ.items() if name != LOG_LEVEL} | level
     command = [sys.executable, "-m", "multigpu", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_user_may_ask_for_the_log(capfd, monkeypatch):
+    monkeypatch.setenv(LOG_LEVEL, "0")
+    with quiet_start():
+        os.write(2, b"the log\n")
+    assert capfd.readouterr().err == "the log\n"
+
+
 @pytest.mark.parametrize(("error", "shown"), [(ValueError("wrong word"), False), (RuntimeError("no start"), True)])
 def test_the_hidden_log_is_shown_if_the_start_fails(error, shown, capfd, monkeypatch):
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    monkeypatch.delenv(LOG_LEVEL, raising=False)
 
     def start():
         with quiet_start():

@@ -38,5 +38,5 @@ def test_what_is_no_list_of_nodes_is_refused(text):
 
 @pytest.mark.parametrize("text", ["", "x", "2(3)", "2(x)", "2,,1", "-1"])
 def test_what_are_no_tasks_is_refused(text):
-    with pytest.raises(ValueError, match="does not say how many tasks each node has"):
+    with pytest.raises(ValueError, match="does not give the number of tasks of each node"):
         tasks_of(text)

@@ -17,7 +17,8 @@ NO_BATCH_AXIS = (
 
 LAYER_TO_NAME = (
     "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-    "Received: {layer}. Return one row per row there, or run the template on one device. The error was: {error}"
+    "Received: {layer}. Return one output row for each input row there, or run the template on one device. "
+    "The error was: {error}"
 )
 
 
@@ -389,7 +390,7 @@ def test_the_layer_that_needs_its_batch_in_one_piece_is_named(function, shape, r
         for call in (parallel, parallel.predict_on_batch):
             with pytest.raises(ValueError, match="Expected layers that take the rows of a batch one by one") as error:
                 call(x)
-            assert f"Received: {told}. Return one row per row there" in str(error.value)
+            assert f"Received: {told}. Return one output row for each input row there" in str(error.value)
 
 
 @pytest.mark.parametrize("function", [lambda y: y[:3], lambda y: keras.ops.reshape(y, (-1, 8))])
@@ -555,7 +556,7 @@ def test_an_output_of_all_pairs_of_rows_is_refused():
     inputs = keras.Input((4,), name="x")
     model = keras.Model({"x": inputs}, {"rows": layers.Dense(1, name="one")(inputs), "pairs": pairs(inputs)})
     assert refusal(model) == (
-        "Expected outputs whose rows do not depend on how many there are. Received: output "
+        "Expected outputs whose rows do not depend on the number of rows. Received: output "
         f"{model.output_names[0]!r} with shape (None, None), which for 2 rows is (2, 2) and for 3 rows (3, 3). "
         "Return values of single rows, and compare rows in a loss function, which sees the global batch."
     )

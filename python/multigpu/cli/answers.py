@@ -16,6 +16,7 @@ from multigpu.cli.option_names import as_options
 
 DONE, NO, REFUSED = 0, 1, 2  # exit codes for the shell
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+SHOWN = ("0", "1")  # levels with which a user wants to see the log
 LONGEST = 1000  # maximum length of an error
 FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which need no explanation
 STATUSES = "status: 0 success; 1 if the answer to {question} is no; 2 an error, with the reason on stderr"
@@ -51,9 +52,9 @@ def answered(parser: argparse.ArgumentParser) -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """Hide the log of C++ libraries while TensorFlow starts. An error that is not the user's shows it.
 
-    TensorFlow's own setting does not hide the first lines. If the user has set it, this hides nothing.
+    TensorFlow's own setting does not hide the first lines. If the user sets it to 0 or 1, this hides nothing.
     """
-    if LOG_LEVEL in os.environ:
+    if os.environ.get(LOG_LEVEL) in SHOWN:
         yield
         return
     with tempfile.TemporaryFile() as log:

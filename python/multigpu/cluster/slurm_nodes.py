@@ -47,5 +47,5 @@ def tasks_of(text: str) -> list[int]:
     """
     found = [TASKS.fullmatch(part) for part in text.split(",")]
     if not all(found):
-        raise ValueError(f"{text!r} does not say how many tasks each node has")
+        raise ValueError(f"{text!r} does not give the number of tasks of each node")
     return [int(each[1]) for each in found if each for _ in range(int(each[2] or 1))]

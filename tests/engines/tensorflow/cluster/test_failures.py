@@ -42,7 +42,7 @@ def test_seconds_count_from_the_last_barrier(asked, later):
     assert asked() == "does something else, for 70 seconds now"
     later(5)
     with rendezvous.within_step():
-        assert asked() == "waits for its data, or is in the midst of a step, for 5 seconds now"
+        assert asked() == "waits for its data, or is in the middle of a step, for 5 seconds now"
     assert asked() == "does something else, for 5 seconds now"
 
 
@@ -116,7 +116,7 @@ def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, late
     assert peer_status.absent(cluster, seconds=50) == {}
     record(0.0, 40.0, 1.0)
     assert peer_status.absent(cluster, seconds=30) == {
-        1: "waits for its data, or is in the midst of a step, for 40 seconds now"
+        1: "waits for its data, or is in the middle of a step, for 40 seconds now"
     }
     record(1.0, 40.0, 1.0)
     assert peer_status.absent(cluster, seconds=30) == {}
@@ -142,7 +142,7 @@ def test_telling_takes_no_thread_and_no_port():
     ("size", "expected"),
     [
         (3, "Received: worker 1 at b:1 or worker 2 at b:2 did not arrive within 60 seconds: it does something"),
-        (12, "Received: one of 11 others did not arrive within 60 seconds: it does something else than the others"),
+        (12, "Received: one of 11 others did not arrive within 60 seconds: it does something else"),
     ],
 )
 def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(monkeypatch, size, expected):

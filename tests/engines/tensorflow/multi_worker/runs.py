@@ -250,7 +250,7 @@ class Fails(keras.layers.Layer):
 
 
 def fails_within_step(worker: int) -> None:
-    """A training in which one worker fails in the midst of a step, and lives on, as a notebook does."""
+    """A training in which one worker fails in the middle of a step, and lives on, as a notebook does."""
     model = multi_gpu_model(keras.Sequential([keras.Input((3,)), Fails(worker), keras.layers.Dense(2)]), gpus=1)
     model.compile("sgd", "mse")
     with contextlib.suppress(tf.errors.InvalidArgumentError):

@@ -49,8 +49,8 @@ def test_a_silent_worker_is_named_after_training_was_resumed(killed, tmp_path):
     [
         soak("in a callback", 0, "does something else"),
         ("in a callback", 2, "does something else"),
-        ("for its data", 0, "waits for its data, or is in the midst of a step"),
-        soak("for its data", 1, "waits for its data, or is in the midst of a step"),
+        ("for its data", 0, "waits for its data, or is in the middle of a step"),
+        soak("for its data", 1, "waits for its data, or is in the middle of a step"),
     ],
 )
 def test_a_worker_for_which_the_others_wait_in_vain_is_named(where, absent, said):

@@ -45,8 +45,8 @@ def model_that_stands(most, layer=Weak):
 X, Y = np.ones((24, 3), "float32"), np.ones((24, 2), "float32")
 ADVICE = (
     "Expected batches that fit into the memory of every device. Received: a batch of {rows} rows, {share} per replica, "
-    "which does not fit on {device}. Try `batch_size={smaller}`; `multigpu.estimate()` tells what takes how much. "
-    "The template keeps its weights and can be used.\n\nTensorFlow said: "
+    "which does not fit on {device}. Try `batch_size={smaller}`; `multigpu.estimate()` shows what takes how much "
+    "memory. The template keeps its weights and can be used.\n\nTensorFlow's error: "
 )
 
 

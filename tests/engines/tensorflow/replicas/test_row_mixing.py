@@ -60,8 +60,8 @@ def test_it_is_the_layer_that_is_named(layer, way):
     parallel.compile(**mean_squared(), **way)
     with pytest.raises(
         ValueError,
-        match=r"Expected layers .* Received: layer 'mixes', whose \w+ makes numbers of shape \([\d, ]*\) of all rows"
-        r"( of a tensor of shape \([\w, ]+\))?\. Keep the batch axis",
+        match=r"Expected layers .* Received: layer 'mixes', whose \w+ computes numbers of shape \([\d, ]*\) from all "
+        r"rows( of a tensor of shape \([\w, ]+\))?\. Keep the batch axis",
     ):
         parallel.predict(X, verbose=0)
 
@@ -101,7 +101,9 @@ class Loudness(layers.Layer):
 def test_rows_that_meet_in_later_batches_alone_are_refused_in_the_first_of_a_layer_that_takes_training(run_eagerly):
     parallel = multi_gpu_model(in_a_model(Loudness(name="mixes")), gpus=2)
     parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
-    with pytest.raises(ValueError, match=r"Received: layer 'mixes', whose Max makes numbers of shape \(\) of all rows"):
+    with pytest.raises(
+        ValueError, match=r"Received: layer 'mixes', whose Max computes numbers of shape \(\) from all rows"
+    ):
         parallel.fit(X, Y, verbose=0)
 
 
@@ -144,7 +146,7 @@ def test_it_may_not_where_rows_have_other_numbers_nor_may_the_last():
     with pytest.raises(ValueError, match=r"Expected layers that take the rows .* in separate slices"):
         parallel.predict([X, np.arange(8.0)], verbose=0)
     parallel = multi_gpu_model(scaled_by(-1), gpus=2)
-    with pytest.raises(ValueError, match=r"whose StridedSlice makes numbers of shape \(\) of all rows"):
+    with pytest.raises(ValueError, match=r"whose StridedSlice computes numbers of shape \(\) from all rows"):
         parallel.predict([X, np.ones(8)], verbose=0)
 
 
@@ -165,7 +167,7 @@ def test_functions_that_are_run_eagerly_are_looked_at_too():
     parallel.compile(**mean_squared())
     tf.config.run_functions_eagerly(True)
     try:
-        with pytest.raises(ValueError, match="Received: layer 'covariance', whose MatMul makes numbers"):
+        with pytest.raises(ValueError, match="Received: layer 'covariance', whose MatMul computes numbers"):
             parallel.train_on_batch(X, Y)
     finally:
         tf.config.run_functions_eagerly(False)

@@ -82,8 +82,7 @@ def _found(cluster: Cluster, gone: Sequence[int]) -> str:
 def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
     who = " or ".join(map(cluster.name, numbers)) if len(numbers) <= SHOWN else f"one of {len(numbers)} others"
     return (
-        f"{who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something else than the others, or "
-        "waits for its data"
+        f"{who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something else, or waits for its data"
     )
 
 

@@ -15,7 +15,7 @@ PATIENCE = 2.0  # seconds to wait for an answer
 NOT_THERE = "has made no parallel model yet"
 
 
-WITHIN = "waits for its data, or is in the midst of a step"
+WITHIN = "waits for its data, or is in the middle of a step"
 
 
 ELSEWHERE = "does something else"

@@ -39,7 +39,9 @@ def name_layer(
         ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
-        use = f"Return one row per row there, or run the template on one device. The error was: {error}"
+        use = (
+            f"Return one output row for each input row there, or run the template on one device. The error was: {error}"
+        )
         raise not_one_by_one(change, use) from error
 
 

@@ -123,7 +123,7 @@ def _check_rows_apart(model: keras.Model) -> None:
     for (name, shape), two, three in zip(outputs, _output_shapes(model, 2), _output_shapes(model, 3), strict=True):
         if two[1:] != three[1:]:
             raise refuse(
-                "outputs whose rows do not depend on how many there are",
+                "outputs whose rows do not depend on the number of rows",
                 f"output {name!r} with shape {tuple(shape)}, which for 2 rows is {tuple(two)} and for 3 rows "
                 f"{tuple(three)}",
                 "Return values of single rows, and compare rows in a loss function, which sees the global batch.",

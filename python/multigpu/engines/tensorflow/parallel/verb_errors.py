@@ -76,7 +76,7 @@ def out_of_memory_error(error: tf.errors.ResourceExhaustedError, plan: Plan, row
         plan: the plan.
         rows: the rows of the batch, if they are known.
     """
-    message = f"{_advice(plan, str(error), rows)}\n\nTensorFlow said: {error.message}"
+    message = f"{_advice(plan, str(error), rows)}\n\nTensorFlow's error: {error.message}"
     return OutOfMemory(error.node_def, error.op, message)
 
 
@@ -95,7 +95,7 @@ def _advice(plan: Plan, said: str, rows: int | None) -> str:
         f"Expected batches that fit into the memory of every device. Received: a batch of {rows} rows, {of_replica} "
         f"per replica, which does not fit on {where}. "
         + (f"Try `batch_size={smaller}`" if smaller else "Try the dtype policy 'mixed_float16', or a smaller model")
-        + f"; `multigpu.estimate()` tells what takes how much. {usable}"
+        + f"; `multigpu.estimate()` shows what takes how much memory. {usable}"
     )
 
 

@@ -54,7 +54,7 @@ def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], ca
         if not isinstance(layer, keras.layers.BatchNormalization):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
             raise not_one_by_one(
-                f"layer {layer.name!r}, whose {mix.op.type} makes numbers of shape {tuple(mix.made.shape)} of all "
+                f"layer {layer.name!r}, whose {mix.op.type} computes numbers of shape {tuple(mix.made.shape)} from all "
                 f"rows{of}",
                 "Keep the batch axis; or compare rows in a loss function or with `add_loss()`, which see the "
                 "global batch; or run the template on one device.",
