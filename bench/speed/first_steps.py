@@ -30,10 +30,10 @@ BEFORE = "f26cf2c"  # the commit that is compared
 SIZES = {"EfficientNetB0": 64, "DenseNet121": 64, "Xception": 71}
 NUMBERS, STEPS, BATCH = (2, 4, 8), 5, 16
 NOTE = (
-    "÷ one device: CPU seconds of the first step of `fit`, with a model of random weights, divided by those of the plain "
-    f"model on one device. Before: commit {BEFORE}. A step: CPU seconds of a later step. Other programs ran at the same "
-    "time, so wall seconds depend on them. By Keras' default, XLA compiles the plain model, which takes most of its first "
-    "step. Without XLA (`jit_compile=False`, sgd, on a quiet machine on 2026-11-26), "
+    "÷ one device: CPU seconds of the first step of `fit`, with a model of random weights, divided by those of the "
+    f"plain model on one device. Before: commit {BEFORE}. A step: CPU seconds of a later step. Other programs ran at "
+    "the same time, so wall seconds depend on them. By Keras' default, XLA compiles the plain model, which takes most "
+    "of its first step. Without XLA (`jit_compile=False`, sgd, on a quiet machine on 2026-11-26), "
     "EfficientNetB0 took 5.8 CPU s on one device; 8 replicas took 56.3 before and 34.7 now (6.0 times one device), "
     "and synchronized 86.6 before and 52.4 now (9.0 times)."
 )

@@ -24,9 +24,9 @@ from bench.lib.subprocess_metrics import in_own_process, in_turn, run_script
 from bench.speed.speedup import bind_threads
 
 NOTE = """
-A speed-up above 2 does not come from the second core alone: on one core, the two threads of TensorFlow's pool get in each
-other's way. One slice can be as fast as several, because forward and backward passes have ops that can run at the same
-time.
+A speed-up above 2 does not come from the second core alone: on one core, the two threads of TensorFlow's pool get in
+each other's way. One slice can be as fast as several, because forward and backward passes have ops that can run at the
+same time.
 """
 ROUNDS, STEPS, ROWS, SLICES = 5, 6, 64, (1, 2, 4, 8)
 

@@ -35,8 +35,9 @@ PRODUCTS = {(part, backward): LAYERS * (1 + backward) for part in (0, 1) for bac
 OF_IDEAL = 0.95  # of 2 m ÷ (m + 1), the least that the order gives if both parts take the same time
 NOTE = """\
 `make null-gpu-check` sends m slices of a batch of 1,024 rows through two equal parts of a model, on one pair of GPUs.
-TensorFlow chose the order in which the GPUs got their work. The replay follows this order, with the times that the parts
-take on one core. Memory is the peak of TensorFlow's allocator on the fuller GPU ÷ that of one GPU with the whole model.
+TensorFlow chose the order in which the GPUs got their work. The replay follows this order, with the times that the
+parts take on one core. Memory is the peak of TensorFlow's allocator on the fuller GPU ÷ that of one GPU with the whole
+model.
 """
 
 

@@ -24,6 +24,7 @@ def add(_: Sphinx, __: str, source: list[str]) -> None:
     """Rewrites the text of a page."""
     for pair in PAIRS:
         source[0] = pair.sub(_tabs, source[0])
+    source[0] = source[0].replace(" In Python:\n\n::::", "\n\n::::")  # the first tab has this title
 
 
 def _tabs(blocks: re.Match[str]) -> str:

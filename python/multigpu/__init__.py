@@ -51,7 +51,7 @@ __all__ = list(MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first asked for."""
+    """Return a public name, which is imported at its first use."""
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)

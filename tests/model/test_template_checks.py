@@ -430,7 +430,7 @@ def test_layers_that_change_rows_and_change_them_back_are_not_the_ones_to_name()
     template = FoldsSteps(Odd(lambda y: keras.ops.reshape(y, (6, 4))))
     template.last.name = "of_six_rows"
     template(x)
-    with pytest.raises(ValueError, match=r"Received: layer 'of_six_rows', which fails with 3 rows\. Return one row"):
+    with pytest.raises(ValueError, match=r"Received: layer 'of_six_rows', which fails with 3 rows\. Return one"):
         multi_gpu_model(template, gpus=2)(x)
 
 

@@ -15,7 +15,7 @@ class WorkerLostError(RuntimeError):
 
 
 def lost(received: str, cluster: Cluster) -> WorkerLostError:
-    """Return the error that says what was received of the lost workers."""
+    """Return the error for lost workers, with the facts known about them."""
     return refuse(
         f"all {cluster.size} workers to train together",
         received,

@@ -1,4 +1,4 @@
-"""Parse TF_CONFIG: the workers that it names, which of them this process is, and what is wrong with it."""
+"""Parse TF_CONFIG: the workers that it names, the number of this process, and the errors in it."""
 
 import json
 import re

@@ -84,7 +84,7 @@ class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
         super().__init__(**{**_directed(super().__init__, args, kwargs), **old})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Lower the rate where it is time to."""
+        """Lower the rate if it is time to."""
         super().on_epoch_end(epoch, logs)
         _add_old_name(logs)
 

@@ -23,7 +23,7 @@ from multigpu.saving.template_facade import TemplateFacade, is_part
 class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
     """A Keras model that spreads each call over several devices. `multi_gpu_model()` makes it.
 
-    It owns nothing: weights, layers and optimizer belong to the template, so nothing has to be synchronised. Attributes
+    It owns nothing: weights, layers and optimizer belong to the template, so nothing has to be synchronized. Attributes
     that it does not define are the template's.
 
     Attributes:

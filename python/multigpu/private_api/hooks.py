@@ -16,7 +16,7 @@ class AnswersAsTemplate:
 
 
 class AddsNoMask:
-    """Keep the masks of the template on merged outputs. Keras would compute others, and cannot be told not to."""
+    """Keep the masks of the template on merged outputs. Keras would compute others, and has no option against it."""
 
     def _set_mask_metadata(self, *_: Any) -> None:
         pass

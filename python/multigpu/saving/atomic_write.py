@@ -111,7 +111,7 @@ def _flush_to_disk(path: Path) -> None:
 
 @contextlib.contextmanager
 def _clear_errors(target: Path) -> Iterator[None]:
-    """Replace the messages of the system and of the HDF5 library by what is wrong and what to do."""
+    """Replace the messages of the system and of the HDF5 library by the cause and a remedy."""
     try:
         yield
     except (OSError, RuntimeError) as error:

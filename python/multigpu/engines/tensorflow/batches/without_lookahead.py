@@ -1,4 +1,4 @@
-"""Batches from a function, none of which is taken before its step."""
+"""Batches from a function, each taken when its step needs it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -68,7 +68,7 @@ def _is_of_collective(error: tf.errors.OpError) -> bool:
 
 
 def _found(cluster: Cluster, gone: Sequence[int]) -> str:
-    """Return the failure in words: lost workers, workers absent for long, or a list of workers one of which must be."""
+    """Return the failure in words: lost workers, workers absent for long, or workers that may be absent."""
     facts = [f"no answer from {', '.join(map(cluster.name, gone))}"] if gone else []
     absentees = absent(cluster, cluster.arrive_seconds / 2)
     doing = {number: does for number, does in absentees.items() if number not in gone}

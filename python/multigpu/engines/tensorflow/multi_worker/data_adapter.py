@@ -1,4 +1,4 @@
-"""Global batches, of which each worker takes its part. Workers that run out early are idle until all have ended."""
+"""Global batches. Each worker takes its part of them. Workers that run out early are idle until all have ended."""
 
 import contextlib
 from typing import Any
@@ -68,7 +68,7 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextl
     Args:
         arguments: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`, `class_weight`, and `steps`.
         cluster: the workers.
-        at_end: what is done when the method ends: arrays are released.
+        at_end: the callbacks for the end of the method, which release arrays.
     """
     x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
     steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)

@@ -114,7 +114,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
     @contextlib.contextmanager
     def _verb(self) -> Iterator[contextlib.ExitStack]:
-        """Run a method that all workers call. The stack has what is done at its end."""
+        """Run a method that all workers call. The stack has the callbacks for its end."""
         with replaced(self, "_in_verb", True), named(self._cluster), contextlib.ExitStack() as at_end:
             yield at_end
 

@@ -29,7 +29,7 @@ def are_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Return whether a tensor is one known number, of which no tape takes the gradient."""
+    """Return whether a tensor is one known number whose gradient no tape takes."""
     is_known = tf.is_tensor(x) and hasattr(x, "numpy") and x.shape.rank == 0
     return is_known and (x.dtype.is_integer or x.dtype.is_floating) and not is_watched(x)
 

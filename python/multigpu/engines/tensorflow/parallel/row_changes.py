@@ -67,7 +67,7 @@ def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, nu
 
 
 class _Trace(NamedTuple):
-    """What a trace of a model for a number of rows shows.
+    """The results of a trace of a model for a number of rows.
 
     Attributes:
         ends: whether the trace was complete.

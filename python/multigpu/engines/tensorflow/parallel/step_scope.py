@@ -65,7 +65,7 @@ def _apply(optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
 
 
 def _device_for(op: tf.Operation, default: str) -> str:
-    """Return the device for an op without one. None for a constant, which TensorFlow makes where it is used."""
+    """Return the device for an op without one. "" for a constant, which TensorFlow makes where it uses it."""
     return "" if op.type == "Const" else f"/device:{_device_of_inputs(op) or default}"
 
 

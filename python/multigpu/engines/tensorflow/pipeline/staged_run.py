@@ -56,7 +56,7 @@ class StagedRun:
 
     @property
     def shown(self) -> Traced:
-        """What the first trace shows."""
+        """The results of the first trace."""
         return self.traces.first.traced
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> tuple["StagedRun", Differentiable]:

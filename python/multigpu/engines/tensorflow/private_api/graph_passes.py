@@ -1,7 +1,7 @@
 """The passes of TensorFlow's optimizer over the graph of a step, which has the ops of all replicas.
 
-By default it makes them twice, which for eight replicas takes longer than Python takes to trace them. TensorFlow's
-public options are those of all functions of a process, and do not say how often.
+By default, TensorFlow makes them twice. For eight replicas, this takes longer than Python takes to trace them. The
+public options apply to all functions of a process, and cannot set the number of rounds.
 """
 
 import contextlib

@@ -23,11 +23,11 @@ class Run(Protocol):
 
     @property
     def structure(self) -> GradientStructure:
-        """What records each backward pass."""
+        """The record of each backward pass."""
 
     @property
     def shown(self) -> Traced:
-        """What is known after the forward pass."""
+        """The facts that are known after the forward pass."""
 
     def forward(self, arrived: Sequence[tf.Tensor]) -> tuple[Self, Differentiable]:
         """Return the run with what it has shown, and its results, to be differentiated once, on no tape around."""

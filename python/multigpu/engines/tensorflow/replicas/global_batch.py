@@ -176,7 +176,7 @@ class _GlobalBatchScope(ReplicaScope):
         self._states = states
 
     def draw_on(self, generators: Collection[int], states: Mapping[int, tf.Tensor]) -> None:
-        """Set generators to their states in a slice, or else to those at the start of the step."""
+        """Set generators to their states in a slice. Without such a state, they have that at the start of the step."""
         for number in generators:
             if number in states:
                 self.state_mapping[number] = self._states[id(states[number])]

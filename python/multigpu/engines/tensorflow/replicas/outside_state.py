@@ -32,7 +32,7 @@ def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Seq
 
     Args:
         function: the trace of a replica.
-        layers: the layers, one of which may have that state.
+        layers: the layers that may have that state.
 
     Raises:
         WholeBatchError: names the layer, the state and the op that changes it.

@@ -55,7 +55,7 @@ class ReplicaRun:
 
     @property
     def shown(self) -> Traced:
-        """What is shown after the run."""
+        """The facts that are known after the run."""
         assert self.traced is not None
         return self.traced
 

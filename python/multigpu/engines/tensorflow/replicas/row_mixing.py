@@ -19,15 +19,15 @@ class WholeBatchError(ValueError):
 
 
 def not_one_by_one(received: str, use: str) -> WholeBatchError:
-    """Return the error for a layer of which this was received."""
+    """Return the error for a layer that needs its batch in one piece."""
     expected = "layers that take the rows of a batch one by one, so that slices of it can be run and merged"
     return refuse(expected, received, use, WholeBatchError)
 
 
 class Mix(NamedTuple):
-    """An op that makes a number from all rows: its input has an open first axis, and its result no open axis.
+    """An op that computes a number from all rows: its input has an open first axis, and its result no open axis.
 
-    Or it makes a number from integers or booleans of all rows, such as the number of rows above a limit.
+    Or it computes a number from integers or booleans of all rows, such as the number of rows above a limit.
     """
 
     op: tf.Operation

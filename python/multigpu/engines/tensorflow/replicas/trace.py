@@ -46,7 +46,7 @@ def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Trace
 
 
 def _with_reads(traced: Traced, function: tf.types.experimental.ConcreteFunction, replica: Replica) -> Traced:
-    """Return what a trace shows, with what it reads itself, and how the rows of weights and tables are added."""
+    """Return the facts of a trace, with the variables that it reads, and how rows of weights and tables are added."""
     template = replica.template
     if not replica.alone:
         refuse_changes(function, [template.model, *template.layers])
@@ -74,7 +74,7 @@ def _with_reads(traced: Traced, function: tf.types.experimental.ConcreteFunction
 def _copies(traced: Traced, template: TemplateState) -> Counter[int]:
     """Return how many copies of each weight to send, by its id.
 
-    It is one for each read, if the rows that one device gets from reads were mixed. A table of which they are is sent.
+    It is one for each read, if the rows of several reads would otherwise be mixed. Tables with such rows are sent, too.
     """
     copies = template.num_copies
     for weight, types in zip(template.weights, traced.types, strict=True):

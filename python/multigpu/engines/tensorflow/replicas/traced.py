@@ -1,4 +1,4 @@
-"""What a run of a replica has shown besides its results: a trace shows it once, and a run op by op for its slice."""
+"""The facts that a run of a replica shows besides its results: a trace once, a run op by op for its slice."""
 
 import functools
 import itertools
@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.weights.rows import Rows
 
 
 class OfTrace(NamedTuple):
-    """What a trace shows of a replica that then runs op by op.
+    """The facts that a trace shows about a replica that then runs op by op.
 
     Attributes:
         ways: how rows of each copy of weights and tables are looked up, by their ids.
@@ -34,7 +34,7 @@ class OfTrace(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What a run has shown.
+    """The facts that a run has shown.
 
     Attributes:
         calls: the calls of layers.
@@ -49,7 +49,7 @@ class Traced:
         of_slices: the layers that used the statistics of a slice.
         tables: the variables that it reads itself and to which gradients flow: tables, and variables unknown to Keras.
         rows_of_tables: how the rows of each table's gradient are added, by its id.
-        function: the trace, whose ops have no device: they run where it is called. None for a run op by op.
+        function: the trace, whose ops have no device: they run on the device of the call. None for a run op by op.
     """
 
     calls: LayerCalls

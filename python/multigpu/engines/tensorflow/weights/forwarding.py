@@ -43,7 +43,7 @@ def forward(moved: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
 def _holders_of(handles: Sequence[tf.Tensor]) -> list:
     """Return all objects that refer to handles. No collection may run meanwhile.
 
-    A collection moves objects from list to list, of which the search would then miss the end, and end the process.
+    A collection moves objects from list to list. The search would then miss the end of a list, and crash the process.
     """
     was_on = gc.isenabled()
     gc.disable()

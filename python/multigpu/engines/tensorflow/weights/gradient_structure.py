@@ -91,7 +91,7 @@ class GradientStructure:
         return self.watch(gradient, number)
 
     def begin_after(self, number: int) -> None:
-        """Start again if this is still the pass with this number, of which a gradient is differentiated."""
+        """Start again if this is still the pass with this number, and its gradient is differentiated."""
         if self.number == number:
             self._begin()
 
