@@ -20,14 +20,14 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 
 #' List the available GPUs
 #'
-#' The devices that the argument `gpus` of [multi_gpu_model()] counts: the GPUs that TensorFlow sees or, on a machine
-#' without a GPU, the devices made by [simulate_gpus()]. This does not initialize TensorFlow's devices, so
-#' [simulate_gpus()] can still be called afterwards.
+#' Lists the devices that the argument `gpus` of [multi_gpu_model()] counts: the GPUs that TensorFlow sees or, on a
+#' machine without a GPU, the devices made by [simulate_gpus()]. This does not initialize TensorFlow's devices, so
+#' you can still call [simulate_gpus()] afterwards.
 #'
-#' @return A data frame with one row per device. If there is none, a message says why. Columns:
-#'   `id`, counted from 0, and `name`, both of which `gpus` accepts; `physical`, the hardware; `memory_total`, the bytes
-#'   that TensorFlow may use, and `memory_free`, which are `NA` for CPUs and, until TensorFlow has initialized its
-#'   devices, for GPUs.
+#' @return A data frame with one row per device. If there is none, a message gives the reason. Columns:
+#'   `id`, counted from 0, and `name`, which `gpus` also accepts; `physical`, the hardware; `memory_total`, the bytes
+#'   that TensorFlow may use, and `memory_free`, those that this process does not use. Both are `NA` for CPUs and, until
+#'   TensorFlow has initialized its devices, for GPUs.
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs

@@ -1,7 +1,8 @@
 #' Create a model
 #'
-#' Layers, and everything else that Keras provides, are in the module [keras]. The functions of keras3 of the same names
-#' take these arguments as well.
+#' Create a sequential model from a list of layers, or a functional model from inputs and outputs. Layers, and all else
+#' that Keras provides, are in the module [keras]. The functions of the same names in keras3 take these arguments as
+#' well.
 #'
 #' @param input_shape Shape of one row of the input, such as `4` or `c(28, 28, 1)`; `NA` is a length that varies.
 #' @param name Name of the model.

@@ -1,6 +1,6 @@
 #' The Python modules of Keras and TensorFlow
 #'
-#' These give access to everything that has no function in this package: `keras$layers$Dense(10L)`,
+#' `keras` and `tf` give access to everything that has no function in this package: `keras$layers$Dense(10L)`,
 #' `tf$device("/cpu:0")`. Python starts when one of them is first used.
 #'
 #' @return A Python module, see [reticulate::import()].

@@ -48,7 +48,7 @@ check_parallel <- function(object) {
 #' where `crossing` is small: these bytes of each row are sent to the next part, and their gradients are sent back.
 #' Operations outside of layers count with the layer before them. The layers of a nested model are listed one by one.
 #'
-#' @section What is measured:
+#' @section Shares of a step:
 #' *Compute* is the time of the template on one device for the rows of one replica. *Transfer* is the additional time of
 #' the parallel model, which includes slicing and merging. *Waiting* is the time per step spent waiting for the input.
 #' `measure()` restores the weights, the optimizer, the metrics and the random states.
