@@ -56,7 +56,7 @@ sessions <- list(
       "reticulate::py_run_string('import keras; kept = keras.Layer._flatten_layers; del keras.Layer._flatten_layers')",
       "cat(tryCatch(multi_gpu_model(1, 2), error = conditionMessage), '\\n')", "invisible(multigpu_sitrep())",
       "reticulate::py_run_string('keras.Layer._flatten_layers = kept')",
-      "print(available_gpus()); print(nrow(available_gpus()))",
+      "print(available_gpus()); print(nrow(available_gpus())); invisible(multigpu_sitrep())",
       "tryCatch(simulate_gpus(2), error = function(e) cat('too late:', conditionMessage(e), '\\n'))"
     ),
     env = "CUDA_VISIBLE_DEVICES=-1"
@@ -110,10 +110,14 @@ test_that("a Keras that lacks what the package uses is refused by every function
   expect_match(printed, "Run `reticulate::py_install(\"keras==", fixed = TRUE, all = FALSE)
 })
 
-test_that("without a GPU, the table is empty and a message says why", {
+test_that("without a GPU, the table is empty and a message says why, as the report does", {
   printed <- printed_by("nothing_simulated")
   expect_true(any(startsWith(printed, "No GPU: CUDA_VISIBLE_DEVICES='-1' hides all GPUs.")))
   expect_true("[1] 0" %in% printed)
+  report <- grep("^GPUs: none", printed, value = TRUE)
+  expect_identical(report[[1]], "GPUs: none") # with a Keras that is refused above
+  why <- "CUDA_VISIBLE_DEVICES='-1' hides all GPUs. Unset it, or set it to the numbers of those to use."
+  expect_identical(report[[2]], paste("GPUs: none:", why))
 })
 
 test_that("another backend than those that the package works with is refused by name, by whatever comes first", {
