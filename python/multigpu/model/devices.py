@@ -15,8 +15,8 @@ def available_gpus() -> list[str]:
     not start for this, so you can still call `simulate_gpus()`. JAX does. `python -m multigpu devices` reports details.
 
     Returns:
-        A list of names such as `["GPU:0", "GPU:1"]`, empty if there is no GPU. Element `i` is the device with the id
-        `i` in `gpus=[...]`.
+        A list of names, empty if there is no GPU. Element `i` is the device with the id `i` in `gpus=[...]`. On two
+        GPUs, it is `["GPU:0", "GPU:1"]`.
 
     Example:
         >>> import multigpu

@@ -58,7 +58,7 @@ def estimate(
     Returns:
         A tuple with one `DeviceEstimate` per device, which prints as a table; its `parameters`, `weights` and
         `optimizer` are the totals. `layers` lists the layers, to choose where to cut the model, and
-        `slices_that_fit(memory)` returns how long a pipeline can be.
+        `slices_that_fit(memory)` returns how many slices fit into a device's memory.
 
     Raises:
         ValueError: `gpus` or `optimizer` is not understood, `batch_size` is not a whole number of 1 or more, or the
