@@ -16,6 +16,7 @@ from keras import layers, ops
 
 from multigpu import multi_gpu_model
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
+from multigpu.engines.tensorflow.parallel import call
 from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
 from multigpu.engines.tensorflow.replicas import replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
@@ -339,6 +340,40 @@ def test_a_switch_turns_it_off(monkeypatch):
     parallel = multi_gpu_model(template, gpus=2)
     slices = np.concatenate([template(X[:8]), template(X[8:])])
     np.testing.assert_allclose(parallel(X), slices, rtol=1e-5, atol=1e-6)
+
+
+class Phases(layers.Layer):
+    """Compares rows in its second phase, and counts its calls in Python."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.compares, self.number = False, 0
+
+    def call(self, x):
+        self.number += 1
+        return tf.cond(tf.shape(x)[0] > 0, lambda: x - tf.reduce_mean(x, 0), lambda: x) if self.compares else x
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("way", ["fit", "a call"])
+def test_after_a_change_of_a_value_in_python_the_next_batch_is_checked(way, run_eagerly):
+    layer = Phases(name="mixes")
+    parallel = multi_gpu_model(after_a_layer(layer), gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    WAYS[way](parallel)
+    layer.compares = True
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        WAYS[way](parallel)
+
+
+def test_what_a_call_itself_counts_in_python_needs_no_new_check(monkeypatch):
+    made = unittest.mock.Mock(wraps=FirstBatchCheck)
+    monkeypatch.setattr(call, "FirstBatchCheck", made)
+    parallel = multi_gpu_model(after_a_layer(Phases()), gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=True)
+    parallel.fit(X, Y, batch_size=4, verbose=0)
+    assert made.call_count == 1
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -58,7 +58,7 @@ class DataParallelCall:
         self._model = f"model {next(_models)}"
         self._template = template
         self._plan = plan
-        self._values: list[Any] | None = None  # in Python, after the last direct call
+        self._values: list[Any] | None = None  # in Python, after the last call
         self._draws_by_default = False  # from Keras' default generator of noise
         self._needs_numbers = False  # whether code of the template needs the values of numbers that direct calls pass
         self._as_function = CallAsFunction(self)
@@ -70,6 +70,7 @@ class DataParallelCall:
             return self._outside_of_functions(batch)
         if not eager:
             self._refuse_one_program()
+        self._forget_what_changed()
         template, known = TemplateState.of(self._template, self._plan), set(map(id, self._template.variables))
         self._called_with = batch.without_tensors(), batch.known_rows
         kind = (batch.kind, self._fingerprint())
@@ -83,16 +84,26 @@ class DataParallelCall:
         self._draws[kind] = merged.traced.draws
         refuse_new_weights(self._template, known)
         self._note(merged)
+        self._values = self._python_values()
         return merged
 
     def _outside_of_functions(self, batch: CallArguments) -> Given:
         """Make a call as a function of its own, in whose trace this object is called again."""
         with self.layer_named():
-            if self._values is not None and not are_same(self._values, self._python_values()):
-                self._as_function = CallAsFunction(self)  # what was traced has the old values
+            self._forget_what_changed()
             given = self._call_function(batch)
             self._values = self._python_values()
             return given
+
+    def _forget_what_changed(self) -> None:
+        """Forget what was traced and checked with other values in Python. Only other tensors need no new check."""
+        before, self._values = self._values, self._python_values()
+        if before is None or are_same(before, self._values):
+            return
+        self._as_function = CallAsFunction(self)
+        if not are_same(*([x for x in values if not tf.is_tensor(x)] for values in (before, self._values))):
+            self._checks.clear()
+            self._draws.clear()
 
     def _call_function(self, batch: CallArguments) -> Given:
         """Call the traced function. Numbers are tensors in it, unless its code needs their values, as `range(n)`."""
