@@ -2,14 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import keras
 import numpy as np
 import pytest
 from equality import random_rows
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from keras import layers
 
-from multigpu.engines.jax.program import needs_whole_weights, run, trace
+from multigpu.engines.jax.program import run, trace
 
 UPDATES = {
     "add": lambda x, at, new: x.at[at].add(new),
@@ -66,37 +64,3 @@ def test_two_rows_with_zeros_around_them():
 
     expected = jax.jit(plain)(rows)
     np.testing.assert_allclose(jax.jit(edited)(jax.device_put(rows, divided)), expected, rtol=1e-6)
-
-
-def transformer(x):
-    x = layers.Embedding(11, 8)(x)
-    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True))
-    return layers.Dense(3)(layers.Dropout(0.5)(x))
-
-
-def dense(x):
-    return layers.Dense(3)(layers.BatchNormalization()(layers.Dropout(0.5)(layers.Dense(8, "relu")(x))))
-
-
-WHOLE = {
-    "dense layers": (dense, (6,), "float32", False),
-    "a transformer": (transformer, (6,), "int32", False),
-    "a convolution": (lambda x: layers.Conv1D(3, 2)(x), (6, 2), "float32", True),
-    "a loop": (lambda x: layers.LSTM(3)(x), (6, 2), "float32", True),
-    "the first position": (lambda x: layers.Dense(3)(layers.Dense(4)(x)[:, 0]), (6, 2), "float32", True),
-}
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_weights_are_gathered_where_numbers_move_and_for_loops(name):
-    body, shape, dtype, is_whole = WHOLE[name]
-    inputs = keras.Input(shape, dtype=dtype)
-    model = keras.Model(inputs, body(inputs))
-    trainable, others = ([v.value for v in vs] for vs in (model.trainable_variables, model.non_trainable_variables))
-
-    def loss(trainable):
-        outputs, _ = model.stateless_call(trainable, others, np.ones((4, *shape), dtype), training=True)
-        return jnp.mean(jnp.square(outputs))
-
-    program, _ = trace(jax.grad(loss), trainable)
-    assert needs_whole_weights(program, trainable) is is_whole

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -10,13 +10,7 @@ import numpy as np
 from jax.extend import core
 from jax.sharding import Sharding
 
-LOOPS = ("scan", "while")
 LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
-MOVES = (  # beginnings of names: operations that move elements along an axis, or read others along it
-    *("conv_", "cum", "concatenate", "dynamic_", "fft", "gather", "pad", "reduce_window", "rev", "scatter"),
-    *("select_and", "slice", "sort", "split", "stack", "unstack", "tile", "top_k", "approx_top_k", "ragged"),
-    *("cholesky", "eig", "geq", "hessenberg", "householder", "lu", "ormqr", "qr", "schur", "svd", "tri"),
-)
 FEW = 8  # rows that are padded by an update
 
 
@@ -29,44 +23,6 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, A
 def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
     """Run a traced program, usually inside of a larger one."""
     return jax.tree.unflatten(structure, core.jaxpr_as_fun(program)(*jax.tree.leaves(args)))
-
-
-def has(program: Any, *names: str) -> bool:
-    """Return whether a program, or an inner one, has an operation with one of these names."""
-    return any(equation.primitive.name in names for equation in equations(program))
-
-
-def needs_whole_weights(program: Any, weights: Iterable[jax.Array]) -> bool:
-    """Return whether weights have to be gathered before a program, once, and not where XLA divides the work.
-
-    In a loop, they would be gathered in each turn. Where elements move along an axis, XLA exchanges borders if it
-    divides that axis, and it does so to match a divided weight: then gradients are wrong, or shapes do not fit, for
-    example of a convolution, an update at one index or a roll of rows that is flattened before a divided Dense layer.
-    """
-    tables = {weight.shape for weight in weights}
-
-    def moves(equation: core.JaxprEqn) -> bool:
-        name, looked_up = equation.primitive.name, _takes_indices(equation) and equation.invars[0].aval.shape in tables
-        if looked_up or not name.startswith(MOVES):
-            return name in LOOPS
-        return jax.numpy.issubdtype(equation.outvars[0].aval.dtype, np.inexact)
-
-    return any(map(moves, equations(program)))
-
-
-def equations(program: Any) -> Iterator[core.JaxprEqn]:
-    """Return the operations of a program, and of inner ones."""
-    for equation in getattr(program, "jaxpr", program).eqns:
-        yield equation
-        for inner in _inside(equation):
-            yield from equations(inner)
-
-
-def _inside(equation: core.JaxprEqn) -> list[Any]:
-    """Return the programs that an operation runs, such as the body of a loop."""
-    kinds = (core.ClosedJaxpr, core.Jaxpr)
-    found = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda each: isinstance(each, kinds))
-    return [each for each in found if isinstance(each, kinds)]
 
 
 def divisible(part: Any) -> Any:

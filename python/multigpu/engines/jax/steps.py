@@ -8,7 +8,8 @@ import jax
 import keras
 
 from multigpu.engines.jax.layout import Layout, gathered, on_mesh
-from multigpu.engines.jax.program import needs_whole_weights, run, trace, whole_gradients
+from multigpu.engines.jax.moves import needs_whole_weights
+from multigpu.engines.jax.program import run, trace, whole_gradients
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -68,7 +69,7 @@ class StepFunction:
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
-        if needs_whole_weights(program, state[0]) or self._layout.mesh != self._layout.own:
+        if needs_whole_weights(program, len(jax.tree.leaves(state[:2]))) or self._layout.mesh != self._layout.own:
             program = whole_gradients(program, state[0], self._layout.copied)
             state = (*gathered(state[:2], self._layout), *state[2:])
         outputs, new = run(program, structure, state, data)

@@ -12,10 +12,11 @@ import keras
 from multigpu.base.replaced import replaced
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
+from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
-from multigpu.engines.jax.program import equations, has, has_one_index, needs_whole_weights, trace
+from multigpu.engines.jax.program import trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
 from multigpu.engines.jax.steps import KINDS, StepFunction
@@ -62,15 +63,16 @@ class Training(keras.Model):
 
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
-        call = functools.partial(self.template.stateless_call, trainable, non_trainable, **kwargs)
+        weights = trainable, non_trainable
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
-            program, layout = trace(call, *args)[0], layout_of(self.plan)
+            call, layout = functools.partial(self.template.stateless_call, **kwargs), layout_of(self.plan)
+            program, _ = trace(call, *weights, *args)
             # the gradient is computed outside, where it is not edited: see `divisible()`
             if not has(program, "sort"):
                 args = jax.tree.map(lambda x: divide(x, layout), args)
-            if needs_whole_weights(program, trainable) or any(map(has_one_index, equations(program))):
-                trainable, non_trainable = gathered((trainable, non_trainable), layout)
-        return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
+            if needs_whole_weights(program, len(jax.tree.leaves(weights))):
+                weights = gathered(weights, layout)
+        return self.template.stateless_call(*weights, *args, **kwargs)
 
     def _check_scope(self) -> None:
         check_no_distribution()
