@@ -1,4 +1,4 @@
-"""Tests are in folders that mirror the rooms of the package. The order of the rooms is held by `make lint`."""
+"""Tests are in folders that mirror the packages. `make lint` holds the order of the packages."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ GONE = {  # path below `keras` → what to use instead
     "utils.HDF5Matrix": "`h5py.File(path)[name][start:end]`, which is an array that `fit()` takes",
     "layers.LocallyConnected1D": "a layer of your own: Keras 3 has none",
     "layers.LocallyConnected2D": "a layer of your own: Keras 3 has none",
-    "layers.Merge": "`keras.layers.concatenate()`, `keras.layers.add()` and their kin",
+    "layers.Merge": "`keras.layers.concatenate()`, `keras.layers.add()` or another merging layer",
     "layers.MaxoutDense": "`keras.layers.Dense` and `keras.ops.max()`",
 }
 

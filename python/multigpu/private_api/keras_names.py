@@ -1,4 +1,4 @@
-"""The private names of Keras that this package uses: here and in the engines' rooms."""
+"""The private names of Keras that this package uses: here and in the engines' packages."""
 
 from multigpu.private_api.required import Required
 

@@ -1,4 +1,4 @@
-"""The private names of TensorFlow that this room uses."""
+"""The private names of TensorFlow that this package uses."""
 
 from multigpu.private_api.required import Required
 
