@@ -21,8 +21,8 @@ from keras import layers
 import multigpu
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--gpus", type=int, help="how many to use; all, if left out")
-parser.add_argument("--simulate", type=int, default=0, help="simulate so many GPUs, where there are fewer")
+parser.add_argument("--gpus", type=int, help="number of GPUs to use; default: all")
+parser.add_argument("--simulate", type=int, default=0, help="simulate this number of GPUs if the machine has fewer")
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--file", default="encoder.keras", help="where the encoder is saved")
 args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Trains a small network for handwritten digits on four GPUs, simulated where there are none, and saves it."""
+"""Trains a small network for handwritten digits on four GPUs, real or simulated, and saves it."""
 
 import sys
 import tempfile

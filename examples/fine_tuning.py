@@ -22,8 +22,8 @@ from sklearn.datasets import load_digits
 import multigpu
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--gpus", type=int, help="how many to use; all, if left out")
-parser.add_argument("--simulate", type=int, default=0, help="simulate so many GPUs, where there are fewer")
+parser.add_argument("--gpus", type=int, help="number of GPUs to use; default: all")
+parser.add_argument("--simulate", type=int, default=0, help="simulate this number of GPUs if the machine has fewer")
 parser.add_argument("--mobilenet", metavar="WEIGHTS", help="MobileNetV2 as the body: `imagenet`, or a file of weights")
 parser.add_argument("--epochs", type=int, default=15, help="of each of the trainings")
 parser.add_argument("--file", default="fine_tuning.keras", help="where the model is saved")

@@ -18,8 +18,8 @@ from keras import layers
 import multigpu
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--gpus", type=int, help="how many to use; all, if left out")
-parser.add_argument("--simulate", type=int, default=0, help="simulate so many GPUs, where there are fewer")
+parser.add_argument("--gpus", type=int, help="number of GPUs to use; default: all")
+parser.add_argument("--simulate", type=int, default=0, help="simulate this number of GPUs if the machine has fewer")
 parser.add_argument("--batch-size", type=int, default=64, help="of the global batch, of all GPUs together")
 parser.add_argument("--epochs", type=int, default=12)
 parser.add_argument("--cifar10", action="store_true", help="photographs instead of digits")

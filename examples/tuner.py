@@ -1,6 +1,6 @@
 """Hyperparameters on several GPUs, with keras-tuner: one line makes each model of the search parallel.
 
-    pip install keras-tuner tensorboard scikit-learn  # TensorFlow brings no tensorboard any more; keras-tuner needs it
+    pip install keras-tuner tensorboard scikit-learn  # keras-tuner needs tensorboard
     python examples/tuner.py               # all GPUs of the machine
     python examples/tuner.py --simulate 4  # four simulated GPUs, to try it anywhere
 
@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits
 import multigpu
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--gpus", type=int, help="how many to use; all, if left out")
-parser.add_argument("--simulate", type=int, default=0, help="simulate so many GPUs, where there are fewer")
+parser.add_argument("--gpus", type=int, help="number of GPUs to use; default: all")
+parser.add_argument("--simulate", type=int, default=0, help="simulate this number of GPUs if the machine has fewer")
 parser.add_argument("--trials", type=int, default=6)
 parser.add_argument("--epochs", type=int, default=8, help="of each trial")
 parser.add_argument("--folder", type=Path, default=Path("tuner"), help="of the search, which goes on where it stopped")

@@ -21,7 +21,7 @@ import multigpu
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument(
-    "--simulate", type=int, default=0, help="simulate so many GPUs on each machine, where there are fewer"
+    "--simulate", type=int, default=0, help="simulate this number of GPUs on each machine that has fewer"
 )
 parser.add_argument("--batch-size", type=int, default=512, help="of the global batch, of all GPUs of all machines")
 parser.add_argument("--epochs", type=int, default=10)
