@@ -81,8 +81,8 @@ check_parallel <- function(object) {
 #'   `speed_up`, the fractions of time spent in `compute`, `transfer` and `waiting`, and a `verdict`: whether the
 #'   parallel model is faster and, if not, why, and what would help.
 #'
-#'   `slices_that_fit()`: the number of slices of so many rows that can go through devices with this memory, `NA` if
-#'   activations cannot be traced.
+#'   `slices_that_fit()`: the number of slices that can go through devices with this memory, if a slice has as many rows
+#'   as in the estimate; `NA` if activations cannot be traced.
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
