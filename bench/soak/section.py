@@ -67,7 +67,8 @@ def section(soak: dict[str, Any]) -> str:
             "0: one device differs from itself after a change in the last digit of its inputs.\n"
         )
         kinds = sorted(campaigns["trainings"]["kinds"].items(), key=lambda pair: -pair[1])
-        parts.append("\nProperties of the models, and how many had each: " + ", ".join(f"{name} {count}" for name, count in kinds) + ".\n")
+        listed = ", ".join(f"{name} {count}" for name, count in kinds)
+        parts.append(f"\nProperties of the models, and how many had each: {listed}.\n")
     if "memory" in campaigns:
         parts.append(_memory(campaigns["memory"]["rows"]))
     for name, campaign in campaigns.items():
