@@ -342,6 +342,53 @@ def test_a_switch_turns_it_off(monkeypatch):
     np.testing.assert_allclose(parallel(X), slices, rtol=1e-5, atol=1e-6)
 
 
+@tf.custom_gradient
+def clipped(x):
+    return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, 0.01)
+
+
+@ops.custom_gradient
+def with_the_mean_gradient(x):
+    return (
+        x,
+        lambda *args, upstream=None: ops.mean(args[0] if upstream is None else upstream, axis=0, keepdims=True) + 0 * x,
+    )
+
+
+@tf.custom_gradient
+def reversed_gradient(x):
+    return tf.identity(x), lambda upstream: -0.5 * upstream
+
+
+def after_a_gradient(function):
+    inputs = keras.Input((4,))
+    layer = RowsMixed(function, name="mixes")
+    return keras.Model(inputs, layers.Dense(2)(layer(layers.Dense(4, activation="silu")(inputs))))
+
+
+@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient])
+def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
+    parallel = multi_gpu_model(after_a_gradient(function), gpus=2)
+    parallel.compile(**mean_squared())
+    parallel.predict(X, verbose=0)
+    before = parallel.get_weights()
+    with pytest.raises(
+        ValueError, match=REFUSED.format("layer 'mixes'") + r".*the gradient of 'dense\w*/kernel' differs"
+    ):
+        parallel.fit(X, Y, batch_size=16, verbose=0)
+    assert_same_numbers(dict(enumerate(parallel.get_weights())), dict(enumerate(before)))
+
+
+def test_a_custom_gradient_of_single_rows_has_the_numbers_of_one_device():
+    one, template = (after_a_gradient(reversed_gradient) for _ in range(2))
+    template.set_weights(one.get_weights())
+    for model in (one, multi_gpu_model(template, gpus=3)):
+        model.compile(**mean_squared())
+        model.fit(X, Y, batch_size=7, shuffle=False, verbose=0)
+    for weight, expected in zip(template.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+
+
 class Phases(layers.Layer):
     """Compares rows in its second phase, and counts its calls in Python."""
 

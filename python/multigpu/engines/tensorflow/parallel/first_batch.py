@@ -105,7 +105,7 @@ class FirstBatchCheck:
         """Return the error that names the layer. It runs the template op by op."""
         first, last = self._slices
         whole, *slices = [self._runs.calls(rows) for rows in (Span(first.begin, last.end), first, last)]
-        layer = mixing_layer(whole, slices, rounding(self._digit))
+        layer = mixing_layer(whole, slices, rounding(self._digit)) or self._runs.with_custom_gradient()
         return self._refusal(f"layer {layer!r}" if layer else f"model {self._template!r}")
 
     def _refusal(self, who: str) -> WholeBatchError:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
+from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
@@ -40,11 +41,12 @@ class Span(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The results for some rows, and what the run has shown."""
+    """The results for some rows, what the run has shown, and gradients by name, which add up over slices."""
 
     rows: Span
     results: Result
     traced: Traced
+    gradients: Mapping[str, tf.Tensor]
 
 
 class TrialRuns:
@@ -88,6 +90,7 @@ class TrialRuns:
             except Exception:  # any error of code that needs numbers
                 pass
         self._generator = default_generator()  # that of the trace: the thread of a check would make another
+        self._gradients = tf.function(self._gradients_of_weights, self._replica.specs, autograph=False)
 
     def take(self, inputs: Sequence[tf.Tensor]) -> int:
         """Store values of the call's inputs: scalars, then components of tensors. Return the number of rows."""
@@ -105,10 +108,31 @@ class TrialRuns:
             inputs = self._taken(rows, change)
             if traced and traced.function:
                 results, _ = traced.function(*inputs)
+                gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
             else:
-                results, traced = self._replica(*inputs)
+                (results, traced), gradients = self._replica(*inputs), {}
                 self._replica = dataclasses.replace(self._replica, draws=traced.draws)
-            return Ran(rows, traced.layout.open(results), traced)
+            return Ran(rows, traced.layout.open(results), traced, gradients)
+
+    def _gradients_of_weights(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the gradients of weights, by name, of outputs in which each number has a weight of its own.
+
+        It is a graph without a tape, because none records what runs outside of all tapes.
+        """
+        position = Position.at_end_of(inputs)
+        assert self._traced
+        assert self._traced.function
+        results = self._traced.layout.open(self._traced.function(*inputs)[0]).with_rows
+        of_rows = [x for n, x in enumerate(results) if n not in self.of_trace.same]
+        outputs = [x for x in of_rows if isinstance(x, tf.Tensor) and x.dtype.is_floating]
+        upstream = [_weights_of_rows(x, position) for x in outputs]
+        weights = [(v, x) for v, x in zip(self._replica.variables, inputs, strict=False) if x.dtype.is_floating]
+        found = tf.gradients(outputs, [x for _, x in weights], upstream, unconnected_gradients="zero")
+        gradients: dict[str, tf.Tensor] = {}
+        for (variable, _), gradient in zip(weights, map(dense, found), strict=True):  # of each copy of it
+            name = f"the gradient of {variable.path!r}"
+            gradients[name] = gradients.get(name, 0) + gradient
+        return gradients
 
     def merged(self, runs: Sequence[Ran]) -> dict[str, tf.Tensor]:
         """Merge the results of slices, by kind: outputs, added losses, and assigned values."""
@@ -121,9 +145,15 @@ class TrialRuns:
         return {
             **_named(outputs, traced.calls.kept_with_rows),
             **{f"added loss {number}": x for number, x in enumerate(losses)},
+            **{name: tf.add_n([each.gradients[name] for each in runs]) for name in runs[0].gradients},
             # otherwise its user chooses how the values of slices are combined
             **{f"variable {v.path!r}": x for v, x in state if v.aggregation == "none"},
         }
+
+    def with_custom_gradient(self) -> str | None:
+        """Return the name of the first layer with a custom gradient of the user's, if a gradient may be taken."""
+        layers = self._traced.calls.with_custom_gradient if self._traced and self._batch.training is not False else []
+        return layers[0].name if layers else None
 
     def device_computes(self) -> bool:
         """Return whether the device computes numbers. A fake GPU that only counts copies returns anything."""
@@ -181,6 +211,14 @@ def _named(outputs: Sequence[tf.Tensor], kept: Sequence[Kept]) -> dict[str, tf.T
         **{f"output {number}": x for number, x in enumerate(outputs[:first])},
         **{f"tensor {n} of {name}": x for (name, n), x in of_places if x.dtype.is_floating},
     }
+
+
+def _weights_of_rows(output: tf.Tensor, position: Position) -> tf.Tensor:
+    """Return random weights for the output of a slice, which are those of its rows in any slice."""
+    shape = tf.shape(output)
+    each = shape[0] // position.kept
+    of_batch = tf.random.stateless_normal(tf.concat([[position.total * each], shape[1:]], 0), [0, 0])
+    return tf.cast(of_batch[position.first * each :][: shape[0]], output.dtype)
 
 
 def has_one_thread() -> bool:

@@ -28,8 +28,8 @@ def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
     """Make a handler work in place of TensorFlow in a `with` block.
 
     Args:
-        handler: its methods `function`, `branches`, `loop` and `recomputed` receive TensorFlow's own, then its
-            arguments.
+        handler: its methods `function`, `branches`, `loop` and `custom_gradient` receive TensorFlow's own, then its
+            arguments. `recomputed` receives the function of a `tf.recompute_grad`, then its arguments.
         applies: returns whether the running code is affected, and not code of another thread.
     """
     seams = [
@@ -37,8 +37,8 @@ def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
         (cond_v2, "cond_v2", handler.branches),
         (cond_v2, "indexed_case", handler.branches),
         (while_v2, "while_loop", handler.loop),
-        (custom_gradient, "_graph_mode_decorator", functools.partial(_if_recomputed, handler.recomputed)),
-        (custom_gradient, "_eager_mode_decorator", functools.partial(_if_recomputed, handler.recomputed)),
+        (custom_gradient, "_graph_mode_decorator", functools.partial(_with_gradient, handler)),
+        (custom_gradient, "_eager_mode_decorator", functools.partial(_with_gradient, handler)),
     ]
     instead = (replaced(owner, name, _stand_in(getattr(owner, name), handle, applies)) for owner, name, handle in seams)
     with _one_at_a_time, entered(instead):
@@ -53,17 +53,13 @@ def _stand_in(original: Callable[..., Any], handle: Callable[..., Any], applies:
     return stand_in
 
 
-def _if_recomputed(
-    recomputed: Callable[..., Any],
-    original: Callable[..., Any],
-    function: Callable[..., Any],
-    args: tuple,
-    kwargs: dict,
+def _with_gradient(
+    handler: Any, original: Callable[..., Any], function: Callable[..., Any], args: tuple, kwargs: dict
 ) -> Any:
-    """Return whether `tf.recompute_grad` made a function, and not another maker of custom gradients."""
+    """Call a function that has a custom gradient, or that `tf.recompute_grad` made."""
     if function.__qualname__ != "recompute_grad.<locals>.inner":
-        return original(function, args, kwargs)
-    return recomputed(inspect.getclosurevars(function).nonlocals["f"], args, kwargs)
+        return handler.custom_gradient(original, function, args, kwargs)
+    return handler.recomputed(inspect.getclosurevars(function).nonlocals["f"], args, kwargs)
 
 
 def is_compiled(function: Any) -> bool:

@@ -24,6 +24,8 @@ from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fre
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
 from multigpu.engines.tensorflow.replicas.tapes import floating
 
+LIBRARIES = ("tensorflow", "keras", "multigpu")  # whose custom gradients keep rows apart
+
 Context = Callable[[ReplicaScope], contextlib.AbstractContextManager[None]]
 
 
@@ -111,6 +113,14 @@ class _InnerGraphs:
         )
         flat = tf.nest.flatten(result, expand_composites=True)
         return result if return_same_structure or len(flat) != 1 else flat[0]
+
+    def custom_gradient(
+        self, original: Callable[..., Any], function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a function with a custom gradient, which may see all rows of a slice if it is the user's."""
+        if self._scope.calls and function.__module__.partition(".")[0] not in LIBRARIES:
+            self._scope.calls.note_custom_gradient()
+        return original(function, args, kwargs)
 
     def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of `tf.recompute_grad`. Op by op, and in a branch or loop, it is computed once."""

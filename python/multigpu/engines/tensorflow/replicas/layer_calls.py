@@ -68,6 +68,7 @@ class LayerCalls:
         kept: the attributes that are set to tensors at its end, each once, with their values before.
         places_with_rows: the places of those whose slices can be merged. None before it was asked.
         assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
+        with_custom_gradient: the layers that call functions with a custom gradient of the user's.
         drawn: returns the states of the generators of noise in use, by the ids of their variables.
     """
 
@@ -76,6 +77,7 @@ class LayerCalls:
         self.means: set[int] = set()
         self.adding: list[keras.Layer] = []
         self.assigned_by_users: set[int] = set()
+        self.with_custom_gradient: list[keras.Layer] = []
         self.drawn: Callable[[], dict[int, tf.Tensor]] = dict
         self.kept: list[Kept] = []
         self.places_with_rows: set[tuple[int, str]] | None = None
@@ -125,6 +127,10 @@ class LayerCalls:
         self._stack[-1].assigned.append(variable)
         if not runs_code_of_keras(self._stack[-1].layer):
             self.assigned_by_users.add(id(variable))
+
+    def note_custom_gradient(self) -> None:
+        """Record that the running layer calls a function with a custom gradient of the user's."""
+        self.with_custom_gradient.append(self._stack[-1].layer)
 
     def _noting(self, layer: keras.Operation) -> Callable[..., Any]:
         """Return a replacement of a layer's method, with the signature that Keras looks for."""
