@@ -186,7 +186,7 @@ def test_groups_are_compared_with_the_template_on_the_devices_of_its_parts():
     before, places = template.get_weights(), [locate(variable) for variable in template.variables]
     measured = measure(parallel, X, Y, batch_size=8, steps=1, verbose=0)
     assert str(measured).splitlines()[1].lstrip().startswith("CPU:1 + CPU:2 alone, 8 rows")
-    assert "all 4 devices, 8 rows" in str(measured)
+    assert "4 devices together, 8 rows" in str(measured)
     assert [locate(variable) for variable in template.variables] == places
     for weight, other in zip(template.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, other)

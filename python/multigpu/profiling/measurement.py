@@ -44,8 +44,8 @@ class Measurement:
         steps = [
             ["", "ms per step"],
             [f"{self.alone} alone, {self.batch_size} rows", f"{1000 * self.one_device:.1f}"],
-            [f"all {len(self.devices)} devices, {self.batch_size} rows", f"{1000 * self.all_devices:.1f}"],
-            ["the data, per batch", f"{1000 * self.input:.1f}"],
+            [f"{len(self.devices)} devices together, {self.batch_size} rows", f"{1000 * self.all_devices:.1f}"],
+            ["loading a batch", f"{1000 * self.input:.1f}"],
         ]
         shares = f"compute {self.compute:.0%}, transfer {self.transfer:.0%}, waiting for input {self.waiting:.0%}"
         return f"{text_table(steps)}\nspeed-up {self.speed_up:.2f}; {shares}\n{self.verdict}"
