@@ -89,5 +89,5 @@ def refuse_new_weights(template: keras.Layer, known: Collection[int]) -> None:
         raise refuse(
             "a built model, whose weights exist",
             f"{template.name!r}, which made the weight {new[0]!r} when it was first called",
-            "Call the template once on a batch before `multi_gpu_model()`.",
+            "Call the template once on a batch, with the same `training`, before `multi_gpu_model()` and `compile()`.",
         )
