@@ -14,8 +14,8 @@ validated <- function(epochs, freq) {
 
 #' Training history
 #'
-#' [fit()] returns a list with `params`, `metrics` (a named list of vectors with one value per epoch) and `epochs`, the
-#' numbers of the epochs.
+#' \code{\link[=fit]{fit()}} returns a list with `params`, `metrics` (a named list of vectors with one value per epoch)
+#' and `epochs`, the numbers of the epochs.
 #'
 #' @param x A training history.
 #' @param y Ignored.

@@ -155,8 +155,8 @@ refuse_gpus <- function(gpus, what) {
 #' normalizes its slice by the mean and variance of the slice's own rows. This is faster, but the results differ from
 #' those of one device, and they are noisy if slices are small.
 #'
-#' Weights do not change. You can call the function at any time, and it applies from the next [fit()] on. A synchronized
-#' layer waits for all GPUs twice in each step, and XLA does not compile such a model.
+#' Weights do not change. You can call the function at any time, and it applies from the next \code{\link[=fit]{fit()}}
+#' on. A synchronized layer waits for all GPUs twice in each step, and XLA does not compile such a model.
 #'
 #' @param model A template or a parallel model.
 #' @param synchronized Whether to compute the statistics from the global batch. `FALSE` goes back to the statistics of

@@ -9,10 +9,11 @@
 #' Start with `vignette("multigpu")`. [multigpu_sitrep()] reports what is installed and what is missing.
 #'
 #' @section Beside keras3:
-#' A parallel model always uses the methods of this package ([compile()], [fit()], [evaluate()], `predict()`, `print()`
-#' and `summary()`), whether keras3 is loaded or not. All other models use the methods of keras3 if it is loaded, and
-#' those of this package otherwise. If both packages export another function, R takes it from the package that was
-#' attached last, as always; `multigpu::train_on_batch()` selects this package. Both take the same arguments by name.
+#' A parallel model always uses the methods of this package (\code{\link[=compile]{compile()}},
+#' \code{\link[=fit]{fit()}}, \code{\link[=evaluate]{evaluate()}}, `predict()`, `print()` and `summary()`), whether
+#' keras3 is loaded or not. All other models use the methods of keras3 if it is loaded, and those of this package
+#' otherwise. If both packages export another function, R takes it from the package that was attached last, as always;
+#' `multigpu::train_on_batch()` selects this package. Both take the same arguments by name.
 #'
 #' A package that uses both has `import(keras3)` and `importFrom(multigpu, multi_gpu_model)` in its NAMESPACE, and one
 #' `importFrom()` for each other function of this package that it calls.

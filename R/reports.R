@@ -63,7 +63,7 @@ check_parallel <- function(object) {
 #' @param estimate A result of `estimate()`.
 #' @param memory Memory of a device in bytes, such as `24e9`.
 #' @param parallel A compiled parallel model.
-#' @param x,y Arrays, as in [fit()]; or a dataset of TensorFlow or Keras as `x`, without `y`.
+#' @param x,y Arrays, as in \code{\link[=fit]{fit()}}; or a dataset of TensorFlow or Keras as `x`, without `y`.
 #' @param steps Number of steps to measure, on one device and on all. One more step runs before them.
 #' @param verbose 1 shows a progress bar, 0 does not.
 #' @return Data frames. Bytes are numbers that print with a unit. `estimate()`: one row per device, with the columns

@@ -1,7 +1,7 @@
 #' Configure a model for training
 #'
-#' Sets the optimizer, the loss and the metrics. Call it once before the first [fit()], and again to change them or
-#' after freezing layers.
+#' Sets the optimizer, the loss and the metrics. Call it once before the first \code{\link[=fit]{fit()}}, and again to
+#' change them or after freezing layers.
 #'
 #' @param object A Keras model. Compiling a parallel model also compiles its template: both share one optimizer.
 #' @param optimizer Name of an optimizer, or an object such as `keras$optimizers$Adam(1e-3)`.
@@ -24,7 +24,7 @@
 #' Keras, which counts axes from 0. For other operations use `keras$ops`.
 #'
 #' @return The model, invisibly.
-#' @family verbs
+#' @seealso Other verbs: \code{\link[=fit]{fit()}}, [fit_generator()], [train_on_batch()].
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))

@@ -52,7 +52,7 @@
 #'
 #' @return `fit()`: a training history with `print()`, `plot()` and `as.data.frame()` methods, invisibly. `evaluate()`:
 #'   a named list of the loss and metrics. `predict()`: an array, or a list of arrays for several outputs.
-#' @family verbs
+#' @seealso Other verbs: \code{\link[=compile]{compile()}}, [fit_generator()], [train_on_batch()].
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))

@@ -4,15 +4,16 @@
 #' and `NULL` when there are no more batches. For predictions it may return `x` alone. It is called just before each
 #' step, on the main thread. TensorFlow never calls it from a background thread, which would block or crash R.
 #'
-#' [fit()] accepts such a function as well. The names on this page are those of the R interface of Keras 2.
+#' \code{\link[=fit]{fit()}} accepts such a function as well. The names on this page are those of the R interface of
+#' Keras 2.
 #'
 #' @inheritParams fit
 #' @param generator An R function that returns the next batch, or a Python generator, dataset or `PyDataset`.
 #' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass.
 #' @param validation_data A generator, or `list(x, y)`.
 #' @param max_queue_size,workers Ignored: each batch is made when it is needed.
-#' @return The same as [fit()], [evaluate()] and `predict()`.
-#' @family verbs
+#' @return The same as \code{\link[=fit]{fit()}}, \code{\link[=evaluate]{evaluate()}} and `predict()`.
+#' @seealso Other verbs: \code{\link[=compile]{compile()}}, \code{\link[=fit]{fit()}}, [train_on_batch()].
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))

@@ -6,7 +6,7 @@
 #' @param steps Number of batches, if `x` is a generator.
 #' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
-#' @family verbs
+#' @seealso Other verbs: \code{\link[=compile]{compile()}}, \code{\link[=fit]{fit()}}, [fit_generator()].
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
