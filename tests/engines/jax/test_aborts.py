@@ -1,5 +1,7 @@
 """No model ends the process: XLA aborts it where a sort has unevenly divided rows and indices that it cannot take.
 
+It also aborts where a Fourier transform has too few elements on a device.
+
 Each case runs in a process of its own, beside its twin on one device.
 """
 
@@ -57,6 +59,7 @@ CALLS = {
     "sort in a branch": "ops.cond(ops.sum(x) > -1e6, lambda: ops.sort(x[1:]) * ops.arange(6.0), lambda: x[1:])",
     "scattered rows": "ops.scatter_update(x, [[0], [2]], ops.ones((2, 6))) * "
     "ops.take_along_axis(x, ops.argsort(x), axis=-1)",
+    "a Fourier transform of rows": "ops.transpose(ops.fft((ops.transpose(x), ops.transpose(0.3 * x)))[0])",
     "segments": "ops.segment_sum(x, ops.arange(ops.shape(x)[0]) // 2, 8)[: ops.shape(x)[0]]",
 }
 
@@ -78,6 +81,7 @@ def test_steps_that_are_not_compiled(how):
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
 
 
-def test_a_loop_of_ones_own():
-    done = run(CALLS["cut, then sort"], loop=LOOP)
+@pytest.mark.parametrize("name", ["cut, then sort", "a Fourier transform of rows"])
+def test_a_loop_of_ones_own(name):
+    done = run(CALLS[name], loop=LOOP)
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

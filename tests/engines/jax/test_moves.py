@@ -8,8 +8,11 @@ import pytest
 from equality import random_rows
 from keras import layers
 
+from multigpu.engines.jax.devices import make_mesh
 from multigpu.engines.jax.moves import needs_whole_weights
 from multigpu.engines.jax.program import trace
+
+MESH = make_mesh(["CPU:0", "CPU:1"], [0])
 
 
 def transformer(x):
@@ -42,7 +45,7 @@ def test_weights_are_gathered_where_numbers_move_and_for_loops(name):
         outputs, _ = model.stateless_call(trainable, others, np.ones((4, *shape), dtype), training=True)
         return jnp.mean(jnp.square(outputs))
 
-    program, _ = trace(jax.grad(loss), trainable)
+    program, _ = trace(MESH, jax.grad(loss), trainable)
     assert needs_whole_weights(program, len(trainable)) is is_whole
 
 
@@ -97,7 +100,7 @@ def test_lookups_are_told_by_the_flow_of_weights(name):
         return jnp.sum(jnp.tanh(function(table, x @ kernel, ids)).astype("float32"))
 
     for of in (loss, jax.grad(loss)):
-        program, _ = trace(of, [table, kernel], x, np.array([2, 5, 2, 9, 4]))
+        program, _ = trace(MESH, of, [table, kernel], x, np.array([2, 5, 2, 9, 4]))
         assert needs_whole_weights(program, 2) is is_whole
 
 
@@ -108,5 +111,5 @@ def test_a_lookup_in_a_branch():
         return jnp.sum(jnp.tanh(swapped(table, ids)))
 
     for of, is_whole in ((loss, False), (jax.grad(loss), True)):
-        program, _ = trace(of, random_rows(11, 8), np.array([2, 5, 2, 9, 4]))
+        program, _ = trace(MESH, of, random_rows(11, 8), np.array([2, 5, 2, 9, 4]))
         assert needs_whole_weights(program, 1) is is_whole

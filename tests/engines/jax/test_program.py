@@ -31,15 +31,15 @@ UPDATES = {
 def test_an_update_at_one_index(name):
     """Of an array that is a sum over devices, and is divided among them."""
     one, other, new = random_rows(9, 6), random_rows(9, 3), random_rows(1, 3)
+    mesh = Mesh(np.array(jax.devices()[:3]), ("gpus",))
 
     def plain(one, other, at, new):
         return UPDATES[name](one.T @ other, at, new)
 
     def edited(*args):
-        program, structure = trace(plain, *args)
+        program, structure = trace(mesh, plain, *args)
         return run(program, structure, *args)
 
-    mesh = Mesh(np.array(jax.devices()[:3]), ("gpus",))
     divided, copied = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["gpus"], []))
     args = one, other, np.array([3], "int32"), new
     placed = [jax.device_put(x, sharding) for x, sharding in zip(args, (divided, divided, copied, copied), strict=True)]
@@ -59,7 +59,7 @@ def test_two_rows_with_zeros_around_them():
         return jnp.pad(jnp.tanh(rows[:2]), ((11, 11), (0, 0)))
 
     def edited(rows):
-        program, structure = trace(plain, rows)
+        program, structure = trace(mesh, plain, rows)
         return jax.lax.with_sharding_constraint(run(program, structure, rows), divided)
 
     expected = jax.jit(plain)(rows)

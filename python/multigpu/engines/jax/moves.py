@@ -57,9 +57,9 @@ def needs_whole_weights(program: core.ClosedJaxpr, weights: int) -> bool:
     return any(moves(equation, *given) for equation, given in operations(program, inputs, {}))
 
 
-def has(program: Any, name: str) -> bool:
-    """Return whether a program, or an inner one, has an operation with this name."""
-    return any(equation.primitive.name == name for equation, _ in operations(program, [], {}))
+def has(program: Any, *names: str) -> bool:
+    """Return whether a program, or an inner one, has an operation with one of these names."""
+    return any(equation.primitive.name in names for equation, _ in operations(program, [], {}))
 
 
 def operations(

@@ -1,5 +1,6 @@
 """Trace a step to a program of JAX, which can be read and edited before XLA divides it among the devices."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,16 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import core
-from jax.sharding import Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
 FEW = 8  # rows that are padded by an update
 
 
-def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
-    """Return the program of a function, and the structure of its results."""
+def trace(mesh: Mesh, function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
+    """Return the program of a function for the devices of a mesh, and the structure of its results."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    return edited(program, divisible), jax.tree.structure(shapes)
+    return edited(program, functools.partial(divisible, mesh)), jax.tree.structure(shapes)
 
 
 def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
@@ -56,7 +57,7 @@ def whole_gradients(program: core.ClosedJaxpr, weights: Iterable[jax.Array], who
     return edited(program, replacement)
 
 
-def divisible(equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
+def divisible(mesh: Mesh, equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
     """Return a function in place of an equation that XLA would divide wrongly, also if only rows are divided.
 
     - The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
@@ -64,7 +65,15 @@ def divisible(equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
     - Before JAX 0.12, a sum over devices that is divided, and then updated at one index, is wrong: XLA combines two
       slices of it, and all devices but one write another row into their first one.
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
+    - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
+      (`Check failed: size_per_partition % num_partitions == 0`).
     """
+    if equation.primitive.name == "fft":
+        axes, transformed = equation.invars[0].aval.ndim, len(equation.params["fft_lengths"])
+        others = [PartitionSpec.UNCONSTRAINED] * (axes - transformed)
+        whole = NamedSharding(mesh, PartitionSpec(*others, *[None] * transformed))
+        keep = functools.partial(jax.lax.with_sharding_constraint, shardings=whole)
+        return lambda x: keep(_result(equation, keep(x)))
     if _pads_few(equation):
         begins, shape = [low for low, *_ in equation.params["padding_config"]], equation.outvars[0].aval.shape
         return lambda few, value: jax.lax.dynamic_update_slice(jax.numpy.full(shape, value), few, begins)

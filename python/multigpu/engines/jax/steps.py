@@ -67,7 +67,7 @@ class StepFunction:
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """Return the step as one program for all devices, from and to the layout between steps."""
         state, data = self._to_devices(state), open_rows(batch, self._layout)
-        program, structure = trace(self._step, state, data)
+        program, structure = trace(self._layout.mesh, self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
         if needs_whole_weights(program, len(jax.tree.leaves(state[:2]))) or self._layout.mesh != self._layout.own:
             program = whole_gradients(program, state[0], self._layout.copied)

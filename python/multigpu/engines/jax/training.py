@@ -10,6 +10,7 @@ import jax
 import keras
 
 from multigpu.base.replaced import replaced
+from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
 from multigpu.engines.jax.moves import has, needs_whole_weights
@@ -63,16 +64,16 @@ class Training(keras.Model):
 
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
-        weights = trainable, non_trainable
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
-            call, layout = functools.partial(self.template.stateless_call, **kwargs), layout_of(self.plan)
-            program, _ = trace(call, *weights, *args)
-            # the gradient is computed outside, where it is not edited: see `divisible()`
-            if not has(program, "sort"):
-                args = jax.tree.map(lambda x: divide(x, layout), args)
-            if needs_whole_weights(program, len(jax.tree.leaves(weights))):
-                weights = gathered(weights, layout)
-        return self.template.stateless_call(*weights, *args, **kwargs)
+        weights, layout = (trainable, non_trainable), layout_of(self.plan)
+        call = functools.partial(self.template.stateless_call, **kwargs)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+            return call(*weights, *args)
+        program, _ = trace(layout.mesh, call, *weights, *args)
+        if not has(program, "fft", "sort"):  # this call and its gradient are not edited: see `divisible()`
+            args = jax.tree.map(lambda x: divide(x, layout), args)
+        if needs_whole_weights(program, len(jax.tree.leaves(weights))):
+            weights = gathered(weights, layout)
+        return call(*weights, *args)
 
     def _check_scope(self) -> None:
         check_no_distribution()
@@ -83,39 +84,15 @@ class Training(keras.Model):
         """Compile this model, so that Keras' properties are correct."""
         super().compile(**arguments)
 
-    @property
-    def stop_training(self) -> bool:
-        """Whether the template's loop is to end."""
-        return self.template.stop_training
+    train_step, test_step, predict_step, stop_training = Shared(), Shared(), Shared(), Shared()
 
-    @stop_training.setter
-    def stop_training(self, value: bool) -> None:
-        if "template" in self.__dict__:
-            self.template.stop_training = value
+    def _make(self, kind: str, force: bool = False, on: keras.Model | None = None) -> None:
+        """Set the step function of a kind, which runs on all devices, for a custom loop or on the template."""
+        setattr(self if on is None else on, f"{kind}_function", self._function(kind, force))
 
-    def train_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the template's step of `fit`."""
-        return self.template.train_step(*args, **kwargs)
-
-    def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the template's step of `evaluate`."""
-        return self.template.test_step(*args, **kwargs)
-
-    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the template's step of `predict`."""
-        return self.template.predict_step(*args, **kwargs)
-
-    def make_train_function(self, force: bool = False) -> None:
-        """Make `train_function`, which trains on all devices, for a custom loop."""
-        self.train_function = self._function("train", force)
-
-    def make_test_function(self, force: bool = False) -> None:
-        """Make `test_function`."""
-        self.test_function = self._function("test", force)
-
-    def make_predict_function(self, force: bool = False) -> None:
-        """Make `predict_function`."""
-        self.predict_function = self._function("predict", force)
+    make_train_function = functools.partialmethod(_make, "train")
+    make_test_function = functools.partialmethod(_make, "test")
+    make_predict_function = functools.partialmethod(_make, "predict")
 
     def _function(self, kind: str, force: bool = False) -> StepFunction:
         """Return the step function of a kind. It is a new one if the template was compiled again."""
@@ -136,7 +113,8 @@ class Training(keras.Model):
             stack.enter_context(jax.default_device(host()))  # new variables wait there, not on a GPU
             stack.enter_context(batches_on_host())  # until the step sends each row to its device
             for kind in KINDS:
-                stack.enter_context(replaced(template, f"make_{kind}_function", functools.partial(self._give, kind)))
+                make = functools.partial(self._make, kind, on=template)
+                stack.enter_context(replaced(template, f"make_{kind}_function", make))
             if not self.plan.cpu_relocation:
                 place(template.variables, layout_of(self.plan).alone)
             try:
@@ -148,10 +126,6 @@ class Training(keras.Model):
                     setattr(template, name, function if compilation(template) is compiled else None)
                 if self.plan.cpu_relocation:  # arrays in pinned memory cannot be used in computations outside of a step
                     send_home(variables_of(template))
-
-    def _give(self, kind: str, force: bool = False) -> None:
-        """Set the step function that the template uses meanwhile."""
-        setattr(self.template, f"{kind}_function", self._function(kind, force))
 
     # Answers --------------------------------------------------------------------------------------------------------
 
