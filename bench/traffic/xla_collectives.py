@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 
 from bench.lib.markdown_table import markdown_table
 from bench.lib.workloads import WORKLOADS
-from multigpu.engines.jax.estimates import TrialStep, batch_of
+from multigpu.engines.jax.estimates import TrialModel, batch_of
 from multigpu.engines.jax.layout import Layout
 
 GPUS, ROWS = 8, {"MLP 4×1024": 2048, "conv net": 1024, "Xception": 256}
@@ -55,8 +55,8 @@ def compiled(name: str) -> str:
     described = topologies.get_topology_desc("", "cuda", topology=f"1x1x{GPUS}", target_config=H100)
     mesh = Mesh(np.array(described.devices[:GPUS]).reshape(2, 2, 2), ("gpus2", "gpus1", "gpus0"))
     layout, template = Layout(mesh, mesh), WORKLOADS[name].build()
-    step = TrialStep(template, keras.optimizers.Adam())
-    return step.compiled(layout, batch_of(template, ROWS[name], layout)).as_text()
+    step = TrialModel(template, keras.optimizers.Adam())
+    return step.compiled_step(layout, batch_of(template, ROWS[name], layout)).as_text()
 
 
 def collectives(program: str) -> Iterator[list]:

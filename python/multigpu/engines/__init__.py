@@ -10,7 +10,7 @@
 | `on_device`, `part_devices` | parts of one model on several devices |
 | `batches`, `fit_arguments`, `arguments_with_batches`, `batches_without_lookahead` | arrays and functions as batches |
 | `estimate_devices`, `estimate_layers` | what a model takes of each device, and each of its layers |
-| `OUT_OF_MEMORY`, `start_with_one_thread`, `variables_of_at_most` | limits within which files are read |
+| `OUT_OF_MEMORY`, `start_with_one_thread` | limits within which files are read |
 
 The backend of Keras selects the engine, once.
 """
@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # all engines have the same types as this one
     from multigpu.engines.tensorflow.weights.home_parts import part_devices as part_devices
     from multigpu.engines.tensorflow.weights.limits import OUT_OF_MEMORY as OUT_OF_MEMORY
     from multigpu.engines.tensorflow.weights.limits import start_with_one_thread as start_with_one_thread
-    from multigpu.engines.tensorflow.weights.limits import variables_of_at_most as variables_of_at_most
     from multigpu.engines.tensorflow.weights.move import holders as holders
     from multigpu.engines.tensorflow.weights.move import move as move
     from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights

@@ -49,6 +49,14 @@ class GpuTable(Table[GpuRow]):
         return [str(row.id), row.name, row.physical, megabytes(row.memory_total), megabytes(row.memory_free)]
 
 
+def why_hidden() -> str | None:
+    """Return the reason why no GPU is visible, if CUDA_VISIBLE_DEVICES hides all of them."""
+    value = os.environ.get(SEEN, "0")
+    if value.split(",")[0].strip() in ("", "-1", "none", "NoDevFiles"):
+        return f"{SEEN}={value!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
+    return None
+
+
 def seen_devices() -> str:
     """Return the value of CUDA_VISIBLE_DEVICES in words."""
     value = os.environ.get(SEEN)

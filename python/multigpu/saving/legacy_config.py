@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from multigpu.engines import variables_of_at_most
 from multigpu.private_api.serialization import model_from_config_of_keras2, operations
 from multigpu.saving.allowed_objects import callers_objects
+from multigpu.saving.variable_limit import variables_of_at_most
 
 OPERATION = "operation>"  # precedes the name of an operation, which may be the name of a layer, too
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files do not contain

@@ -12,7 +12,7 @@ MODULES = {  # names of an engine → the modules that contain them
         "estimates": "estimate_devices",
         "feeding": "arguments_with_batches batches batches_without_lookahead fit_arguments",
         "join": "join join_cluster joined_cluster",
-        "limits": "OUT_OF_MEMORY start_with_one_thread variables_of_at_most",
+        "limits": "OUT_OF_MEMORY start_with_one_thread",
         "multi_worker": "MultiWorkerTraining",
         "placement": "holders move on_one_device place_weights",
         "refused": "check_rows estimate_layers on_device part_devices",

@@ -1,10 +1,9 @@
 """List the devices of JAX in a table, or the reason why there are no GPUs."""
 
-import os
 from typing import Any
 
 from multigpu.engines.jax.devices import device_named, visible_devices
-from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
+from multigpu.plan.gpu_table import GpuRow, GpuTable, why_hidden
 
 
 def device_table(start: bool = False) -> GpuTable:
@@ -16,9 +15,7 @@ def device_table(start: bool = False) -> GpuTable:
 
 def why_no_gpu() -> str:
     """Return the reason why JAX finds no GPU, and what to do."""
-    if os.environ.get(SEEN, "0").split(",")[0].strip() in ("", "-1"):
-        return f"{SEEN}={os.environ[SEEN]!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
-    return (
+    return why_hidden() or (
         "JAX finds none. With an NVIDIA driver, run `pip install 'jax[cuda12]'`; to try a script without "
         "GPUs, call `multigpu.simulate_gpus(2)`."
     )

@@ -19,51 +19,40 @@ from multigpu.plan.plan import Plan
 OPEN_LENGTH = 128  # assumed length of an axis of unknown length
 
 
-class TrialStep:
-    """A training step for any template, whose loss is the mean of squared outputs.
-
-    `StepFunction` takes it as a model. Its variables are shapes without values.
-
-    Attributes:
-        slots: the optimizer's variables.
-    """
-
-    jit_compile, run_eagerly, steps_per_execution = True, False, 1
+class TrialModel(keras.Model):
+    """A model that trains a template on the mean of squared outputs. Its optimizer's variables have no values."""
 
     def __init__(self, template: keras.Model, optimizer: keras.Optimizer) -> None:
-        self._template = template
-        self._optimizer = type(optimizer).from_config(optimizer.get_config())
-        # while shapes are asked for, slots take no memory
-        jax.eval_shape(lambda: self._optimizer.build(template.trainable_variables))
-        self.slots = self._optimizer.variables
+        super().__init__()
+        self._template, self.built = template, True
+        self.compile(type(optimizer).from_config(optimizer.get_config()), jit_compile=True)
+        jax.eval_shape(lambda: self.optimizer.build(template.trainable_variables))
 
-    def train_step(self, state: Any, x: Any) -> tuple[Any, Any]:
-        """Run one step on inputs."""
-        trainable, others, slots, metrics = state
+    def call(self, x: Any, training: bool = True) -> Any:
+        """Call the template."""
+        return self._template(x, training=training)
 
-        def loss_of(trainable: Any) -> tuple[Any, Any]:
-            outputs, new, losses = self._template.stateless_call(
-                trainable, others, x, training=True, return_losses=True
-            )
-            return sum(map(_size, jax.tree.leaves(outputs)), start=sum(losses)), new
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+        """Return the loss of any outputs, with those that layers have added."""
+        return sum(map(_size, jax.tree.leaves(y_pred)), start=sum(self.losses))
 
-        (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
-        trainable, slots = self._optimizer.stateless_apply(slots, gradients, trainable)
-        return {"loss": loss}, (trainable, others, slots, metrics)
-
-    def compiled(self, layout: Layout, inputs: Any) -> Any:
+    def compiled_step(self, layout: Layout, inputs: Any) -> Any:
         """Return the step's program for the devices of a layout."""
-        template = self._template
-        kinds: Any = template.trainable_variables, template.non_trainable_variables, self.slots, []
+        kinds: Any = (
+            self.trainable_variables,
+            self.non_trainable_variables,
+            self.optimizer.variables,
+            self.metrics_variables,
+        )
         state = tuple(
             [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=layout.at_rest(v)) for v in kind] for kind in kinds
         )
         run = StepFunction(self, "train", layout, cpu_merge=False).run
-        return run.lower(state, inputs).compile()
+        return run.lower(state, (inputs,)).compile()
 
     def work_memory(self, layout: Layout, inputs: Any) -> int:
         """Return the bytes that a device needs for gathered weights, gradients and activations."""
-        memory = self.compiled(layout, inputs).memory_analysis()
+        memory = self.compiled_step(layout, inputs).memory_analysis()
         return memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
 
 
@@ -87,11 +76,12 @@ def estimate_devices(
             "Set KERAS_BACKEND=tensorflow, which estimates for any devices; or, in Python, first call "
             f"`multigpu.simulate_gpus({len(plan.devices)})`.",
         )
-    layout, step = layout_of(plan), TrialStep(template, optimizer)
+    layout, trial = layout_of(plan), TrialModel(template, optimizer)
+    variables = template.weights, trial.optimizer.variables
     sides = [_batch(template, side, batch_size, layout) for side in ("inputs", "outputs")]
     come, go = (sum(num_bytes(x.value.shape, x.value) for x in side) // layout.mesh.size for side in sides)
-    activations = step.work_memory(layout, batch_of(template, batch_size, layout)) if sides[0] else None
-    kept = [[], []] if plan.cpu_relocation else [template.weights, step.slots]
+    activations = trial.work_memory(layout, batch_of(template, batch_size, layout)) if sides[0] else None
+    kept = ([], []) if plan.cpu_relocation else variables
     weights, slots = (sum(bytes_on_device(variable, layout) for variable in each) for each in kept)
     moved = moved_in_step(template, layout)
     same: Any = {
@@ -109,7 +99,7 @@ def estimate_devices(
         "sent": moved + go,
     }
     rows = zip(plan.devices, plan.rows(batch_size), strict=True)
-    all_weights, all_slots = (sum(num_bytes(v.shape, v) for v in each) for each in (template.weights, step.slots))
+    all_weights, all_slots = (sum(num_bytes(v.shape, v) for v in each) for each in variables)
     return [DeviceEstimate(device=name, rows=number, **same) for name, number in rows], all_weights, all_slots
 
 

@@ -12,7 +12,7 @@ from jax.experimental.multihost_utils import process_allgather
 from multigpu.base.refusal import refuse
 from multigpu.engines.jax.layout import Layout
 from multigpu.engines.jax.placement import layout_of
-from multigpu.engines.jax.rows import Rows, send
+from multigpu.engines.jax.rows import Rows, padded, send
 from multigpu.engines.jax.workers import name_of
 from multigpu.plan.plan import Plan
 from multigpu.private_api.data_adapters import DataAdapter
@@ -88,9 +88,7 @@ def _joint(batch: Any, counts: tuple[int, ...], layout: Layout) -> Any:
     size, own = max(counts) + -max(counts) % devices, counts[jax.process_index()]
 
     def join(x: Any) -> Rows:
-        x = np.asarray(x)
-        filled = np.zeros((size, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
-        filled[:own] = x[:own]
+        filled = padded(x[:own], size - own).astype(jax.dtypes.canonicalize_dtype(x.dtype))
         return Rows(jax.make_array_from_process_local_data(layout.divided, filled), counts)
 
     return jax.tree.map(join, batch)

@@ -59,8 +59,12 @@ def _send(x: Any, layout: Layout, fill: bool) -> Rows:
     missing = -count % layout.mesh.size
     if not fill or not missing:
         return Rows(put(x, layout.rows(count)), (count,))
-    filled = np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
-    return Rows(put(filled, layout.divided), (count,))
+    return Rows(put(padded(x, missing), layout.divided), (count,))
+
+
+def padded(x: Any, missing: int) -> np.ndarray:
+    """Return an array with more rows, of zeros."""
+    return np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
 
 
 def open_rows(batch: Any, layout: Layout) -> Any:

@@ -26,6 +26,5 @@ MODULES = {  # names of an engine → the modules that contain them
     "start_with_one_thread": "weights.limits",
     "synchronize_workers": "multi_worker.handshake",
     "Training": "parallel.training",
-    "variables_of_at_most": "weights.limits",
     "visible_devices": "devices.logical",
 }

@@ -1,13 +1,12 @@
 """List the GPUs that TensorFlow finds in a table, or the reason why there are none."""
 
-import os
 from pathlib import Path
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices.logical import available_gpus, physical_of
 from multigpu.engines.tensorflow.private_api.runtime import devices_are_fixed, memory_limits
-from multigpu.plan.gpu_table import SEEN, GpuRow, GpuTable
+from multigpu.plan.gpu_table import GpuRow, GpuTable, why_hidden
 
 DRIVER = Path("/proc/driver/nvidia/version")  # exists while the driver is loaded
 
@@ -29,9 +28,9 @@ def hide_gpus(number: int) -> None:
 
 def why_no_gpu() -> str:
     """Return the reason why TensorFlow finds no GPU, and what to do."""
-    value = os.environ.get(SEEN)
-    if value is not None and value.split(",")[0].strip() in ("", "-1", "none", "NoDevFiles"):
-        return f"{SEEN}={value!r} hides all GPUs. Unset it, or set it to the numbers of those to use."
+    hidden = why_hidden()
+    if hidden is not None:
+        return hidden
     if tf.config.list_physical_devices("GPU"):
         return "`tf.config.set_visible_devices()` hides them from this process. Leave that call out."
     if not tf.test.is_built_with_cuda():
