@@ -2,8 +2,9 @@
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 
 MOST_DEVICES = 1024  # more than any machine has: a larger number is a typing error, and its list would take too long
@@ -49,6 +50,27 @@ def stand_in(name: str, gpus: list[str]) -> str:
     kind, number = name.split(":")
     simulated = f"CPU:{number}"
     return simulated if kind == "GPU" and len(gpus) > 1 and simulated in gpus else name
+
+
+def present_name(device: object, cure: str, visible: Mapping[str, list[str]], short: Callable[[str], str]) -> str:
+    """Return the short name of an existing device.
+
+    Args:
+        device: the name that the user gave.
+        cure: the remedy with which the error ends.
+        visible: the names of devices by role: those that `gpus` counts, and `others`.
+        short: converts a name to a short one, or raises a ValueError.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    try:
+        name = stand_in(short(device), visible["gpus"]) if isinstance(device, str) else None
+    except ValueError:
+        name = None
+    if name not in visible["others"]:
+        raise refuse(f"`device` to be one of {visible['others']}", f"device={shown(device)}", cure)
+    return name
 
 
 def started_before(n: int, engine: str, devices: Iterable[str]) -> RuntimeError:

@@ -8,9 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from multigpu.base.arguments import shown
-from multigpu.base.refusal import refuse
-from multigpu.plan.device_names import short_name, stand_in, started_before
+from multigpu.plan.device_names import present_name, short_name, started_before
 
 
 def visible_devices(one_is_enough: bool = False) -> dict[str, list[str]]:
@@ -34,15 +32,7 @@ def _names(devices: list[jax.Device]) -> list[str]:
 
 def present_device(device: object, cure: str) -> str:
     """Return the short name of an existing device, or raise a ValueError for `device` that ends in a remedy."""
-    visible = visible_devices()
-    try:
-        name = stand_in(short_name(str(device)), visible["gpus"])
-    except ValueError:
-        name = None
-    if name not in visible["others"]:
-        present = visible["others"]
-        raise refuse(f"`device` to be one of {present}", f"device={shown(device)}", f"{cure}")
-    return name
+    return present_name(device, cure, visible_devices(), short_name)
 
 
 def device_named(name: str, process: int | None = None) -> jax.Device:

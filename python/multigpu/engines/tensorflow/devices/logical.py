@@ -4,10 +4,9 @@ import functools
 
 import tensorflow as tf
 
-from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.plan import device_names
-from multigpu.plan.device_names import HERE, stand_in, started_before
+from multigpu.plan.device_names import HERE, present_name, started_before
 
 
 def available_gpus() -> list[str]:
@@ -65,19 +64,7 @@ def _here() -> str:
 
 def present_device(device: object, cure: str) -> str:
     """Return the short name of an existing device, or raise a ValueError for `device` that ends in a remedy."""
-    present = visible_devices()["others"]
-    name = _short_name(device) if isinstance(device, str) else None
-    name = name and stand_in(name, available_gpus())
-    if name not in present:
-        raise refuse(f"`device` to be one of {present}", f"device={shown(device)}", f"{cure}")
-    return name
-
-
-def _short_name(device: str) -> str | None:
-    try:
-        return short_name(device)
-    except ValueError:
-        return None
+    return present_name(device, cure, visible_devices(), short_name)
 
 
 def _logical(kind: str) -> list[str]:
