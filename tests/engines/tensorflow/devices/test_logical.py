@@ -7,7 +7,8 @@ import tensorflow as tf
 from forked_python import python
 
 from multigpu import available_gpus, simulate_gpus
-from multigpu.engines.tensorflow.devices.logical import present_device, short_name, stand_in, visible_devices
+from multigpu.engines.tensorflow.devices.logical import present_device, short_name, visible_devices
+from multigpu.plan.device_names import stand_in
 
 EIGHT = [f"CPU:{i}" for i in range(8)]
 
