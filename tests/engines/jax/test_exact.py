@@ -305,6 +305,36 @@ def test_averages_of_divided_weights_that_are_taken_in_the_end(gpus):
     assert_same(dense, random_rows(ROWS, 5), compile=averaged, gpus=gpus)
 
 
+OPTIMIZERS = {
+    "Adafactor": lambda: keras.optimizers.Adafactor(0.01),
+    "Lamb": lambda: keras.optimizers.Lamb(0.01, epsilon=1e-2),
+    "Muon": lambda: keras.optimizers.Muon(0.01, epsilon=1e-2),
+    "gradients of three steps": lambda: keras.optimizers.Adam(0.01, epsilon=1e-2, gradient_accumulation_steps=3),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_that_look_across_divided_weights(name):
+    assert_same(dense, random_rows(ROWS, 5), compile=lambda: {"optimizer": OPTIMIZERS[name](), "loss": "mse"}, gpus=3)
+
+
+def test_weights_of_8_bits():
+    """Keras does not train them."""
+
+    def used(gpus):
+        keras.utils.set_random_seed(1)
+        model = dense()
+        for layer in model.layers:
+            layer.quantize("int8")
+        model = multi_gpu_model(model, gpus) if gpus else model
+        model.compile(loss="mse")
+        x, y = random_rows(ROWS, 5), random_rows(ROWS, 3, seed=1)
+        return model.evaluate(x, y, batch_size=6, verbose=0), model.predict(x, batch_size=6, verbose=0)
+
+    for one, other in zip(used(3), used(None), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_bfloat16():
     """A bfloat16 has 8 bits: of sums that are rounded in other places, about 2 ** -7 is the same."""
 
