@@ -342,6 +342,59 @@ def test_a_switch_turns_it_off(monkeypatch):
     np.testing.assert_allclose(parallel(X), slices, rtol=1e-5, atol=1e-6)
 
 
+class FromZero(Compares):
+    """Adds what compares rows with a weight that is 0 at first."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), initializer="zeros")
+
+    def call(self, x):
+        return x + self.scale * super().call(x)
+
+
+def with_a_head_of_zeros():
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, layers.Dense(2, kernel_initializer="zeros")(Compares(name="mixes")(inputs)))
+
+
+@pytest.mark.parametrize("build", [lambda: after_a_layer(FromZero(name="mixes")), with_a_head_of_zeros])
+def test_weights_of_zeros_do_not_hide_a_layer_that_mixes_rows(build):
+    template = build()
+    before = template.get_weights()
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        parallel.fit(X, Y, batch_size=16, verbose=0)
+    assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
+
+
+def test_groups_of_rows_are_compared_in_slices_that_they_fit():
+    parallel = multi_gpu_model(after_a_layer(RowsMixed(deviation_of_groups, name="mixes")), gpus=3)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=r"Received: layer 'mixes'. With rows 0 to 3 and 4 to 11 of the first batch"):
+        parallel.fit(X[:12], Y[:12], batch_size=12, verbose=0)
+
+
+def only_of_sizes(*sizes):
+    def function(x):
+        fits = tf.reduce_any(tf.equal(tf.shape(x)[0], sizes))
+        with tf.control_dependencies([tf.debugging.Assert(fits, [x])]):
+            return tf.identity(x)
+
+    return function
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_batch_that_cannot_be_compared_is_said_once(run_eagerly, recwarn):
+    parallel = multi_gpu_model(after_a_layer(RowsMixed(only_of_sizes(1, 4, 12), name="of_sizes")), gpus=3)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    for _ in range(4):
+        parallel.train_on_batch(X[:12], Y[:12])
+    told = [str(each.message) for each in recwarn if "could not be checked" in str(each.message)]
+    assert len(told) == 1
+    assert "ends in InvalidArgumentError" in told[0]
+
+
 @tf.custom_gradient
 def clipped(x):
     return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, 0.01)

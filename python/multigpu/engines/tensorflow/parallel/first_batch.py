@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.differences import differences, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
-from multigpu.engines.tensorflow.parallel.trial_runs import Span, TrialRuns, has_one_thread, with_other_last_digits
+from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, has_one_thread, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
@@ -58,6 +59,9 @@ class FirstBatchCheck:
         self.of_trace = self._runs.of_trace
         self._branch: tf.Tensor | None = None
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
+        self._num_slices = max(len(plan.replicas), 2)
+        self._error = ""  # of the last comparison that failed
+        self._failures = 0
 
     def before_step(self, due: "Due") -> tf.Tensor:
         """Return a tensor for which calls in the traced step wait. It makes the check, once, before any change.
@@ -124,22 +128,30 @@ class FirstBatchCheck:
         self.is_done = any(self._compare(size) for size in sizes) and not self.seen
         if self.is_done:
             del self._runs, self._inputs, self._branch  # the graph of the step, and that of the template
+        elif sizes and not self.seen:
+            self._note_failure()
 
     def _compare(self, size: int) -> bool:
-        """Compare the first rows. Return whether the template accepts so many."""
-        middle, rows = (size + 1) // 2, Span(0, size)
-        self._slices = Span(0, middle), Span(middle, size)
+        """Compare the first rows. Return whether the template accepts them, whole and in slices."""
         try:
-            run = self._runs.run(rows)
+            run = self._runs.run(Span(0, size))
         except WholeBatchError:
             raise
-        except Exception:  # any error: code that one device cannot run also ends the step, which raises its own error
+        except Exception as error:  # any error: code that one device cannot run also ends the step
+            self._error = f"{type(error).__name__}: {error}"
             return False
-        whole = self._runs.merged([run])
+        of_replica = -(-size // self._num_slices)  # which fits where rows form groups
+        return any(self._compare_slices(run, middle) for middle in ((size + 1) // 2, of_replica))
+
+    def _compare_slices(self, run: Ran, middle: int) -> bool:
+        """Compare all rows of a run with two slices of them. Return whether the template accepts the slices."""
+        rows, whole = run.rows, self._runs.merged([run])
+        self._slices = Span(0, middle), Span(middle, rows.end)
         try:
             found = differences(self._runs.merged([self._runs.run(each) for each in self._slices]), whole)
-        except Exception:  # any error: slices that cannot run or merge also end the step, if all shapes are known
-            return True
+        except Exception as error:  # any error: slices that cannot run or merge also end the step
+            self._error = f"{type(error).__name__}: {error}"
+            return False
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
             for change in (tf.identity, with_other_last_digits(self._digit)):
@@ -150,6 +162,17 @@ class FirstBatchCheck:
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"
                 break
         return True
+
+    def _note_failure(self) -> None:
+        """Warn, once, if a batch before could not be compared either, though its step has ended without an error."""
+        self._failures += 1
+        if self._failures == 2:
+            warnings.warn(
+                f"The first batch of {self._template!r} could not be checked: a run on some of its rows ends in "
+                f"{self._error}. Compare the results with those of one device, or set "
+                f"{SWITCH}=0 to do without the check.",
+                stacklevel=2,
+            )
 
 
 def _inputs_of(batch: CallArguments) -> list[tf.Tensor]:

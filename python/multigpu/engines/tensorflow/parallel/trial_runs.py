@@ -179,7 +179,7 @@ class TrialRuns:
 
     def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
         """Return the inputs of the replica for some rows."""
-        variables = [read(variable) for variable in self._replica.variables]
+        variables = [_without_zeros(read(v)) if v.trainable else read(v) for v in self._replica.variables]
         slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
         numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]
         return [*numbers, *self._scalars, *self._position(rows)]
@@ -219,6 +219,13 @@ def _weights_of_rows(output: tf.Tensor, position: Position) -> tf.Tensor:
     each = shape[0] // position.kept
     of_batch = tf.random.stateless_normal(tf.concat([[position.total * each], shape[1:]], 0), [0, 0])
     return tf.cast(of_batch[position.first * each :][: shape[0]], output.dtype)
+
+
+def _without_zeros(weight: tf.Tensor) -> tf.Tensor:
+    """Return another weight in place of zeros, which would hide the layers before, or what they are added to."""
+    if weight.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64) or tf.reduce_any(weight != 0):
+        return weight
+    return tf.random.stateless_uniform(weight.shape, [0, 0], 0.05, 0.1, weight.dtype)
 
 
 def has_one_thread() -> bool:
