@@ -25,6 +25,12 @@ X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
 REFUSED = r"Expected layers that take the rows of a batch one by one.* Received: {}.* rows 0 to 7 and 8 to 15 "
 
 
+@pytest.fixture(autouse=True)
+def without_r(monkeypatch):
+    """No layer has functions of R, whatever other tests of this process have imported."""
+    monkeypatch.delitem(sys.modules, "multigpu.r.interface", raising=False)
+
+
 class RowsMixed(layers.Layer):
     """Gives what a function makes of its inputs."""
 

@@ -25,6 +25,7 @@ from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
+from multigpu.engines.tensorflow.weights.buckets import is_overwritten
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -117,7 +118,8 @@ class TrialRuns:
     def _gradients_of_weights(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the gradients of weights, by name, of outputs in which each number has a weight of its own.
 
-        It is a graph without a tape, because none records what runs outside of all tapes.
+        A gradient that is a new value of its variable does not add up over slices. It is a graph without a tape,
+        because none records what runs outside of all tapes.
         """
         position = Position.at_end_of(inputs)
         assert self._traced
@@ -126,7 +128,8 @@ class TrialRuns:
         of_rows = [x for n, x in enumerate(results) if n not in self.of_trace.same]
         outputs = [x for x in of_rows if isinstance(x, tf.Tensor) and x.dtype.is_floating]
         upstream = [_weights_of_rows(x, position) for x in outputs]
-        weights = [(v, x) for v, x in zip(self._replica.variables, inputs, strict=False) if x.dtype.is_floating]
+        given = zip(self._replica.variables, inputs, strict=False)
+        weights = [(v, x) for v, x in given if x.dtype.is_floating and not is_overwritten(v)]
         found = tf.gradients(outputs, [x for _, x in weights], upstream, unconnected_gradients="zero")
         gradients: dict[str, tf.Tensor] = {}
         for (variable, _), gradient in zip(weights, map(dense, found), strict=True):  # of each copy of it
