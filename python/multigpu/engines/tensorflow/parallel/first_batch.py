@@ -47,6 +47,7 @@ class FirstBatchCheck:
         is_done: whether a comparison was possible, which needs two rows that the template accepts, and showed no
             difference. Until then each batch is compared.
         seen: the difference between slices and whole in the last comparison, if any.
+        num_failed: how many batches could not be compared since a step has failed.
     """
 
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
@@ -61,7 +62,7 @@ class FirstBatchCheck:
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
         self._num_slices = max(len(plan.replicas), 2)
         self._error = ""  # of the last comparison that failed
-        self._failures = 0
+        self.num_failed = 0
 
     def before_step(self, due: "Due") -> tf.Tensor:
         """Return a tensor for which calls in the traced step wait. It makes the check, once, before any change.
@@ -165,8 +166,8 @@ class FirstBatchCheck:
 
     def _note_failure(self) -> None:
         """Warn, once, if a batch before could not be compared either, though its step has ended without an error."""
-        self._failures += 1
-        if self._failures == 2:
+        self.num_failed += 1
+        if self.num_failed == 2:
             warnings.warn(
                 f"The first batch of {self._template!r} could not be checked: a run on some of its rows ends in "
                 f"{self._error}. Compare the results with those of one device, or set "
