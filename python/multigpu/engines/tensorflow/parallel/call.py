@@ -151,7 +151,6 @@ class DataParallelCall:
             raise
         except kinds as error:
             for check in self._checks.values():
-                check.num_failed = 0  # the step fails as the comparison does
                 if check.seen and check.seen in str(error):
                     raise check.refusal() from error
             if self._called_with:
