@@ -381,6 +381,26 @@ def test_groups_of_rows_are_compared_in_slices_that_they_fit():
         parallel.fit(X[:12], Y[:12], batch_size=12, verbose=0)
 
 
+def only_of_sizes(*sizes):
+    def function(x):
+        fits = tf.reduce_any(tf.equal(tf.shape(x)[0], sizes))
+        with tf.control_dependencies([tf.debugging.Assert(fits, [x])]):
+            return tf.identity(x)
+
+    return function
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_batch_that_cannot_be_compared_is_said_once(run_eagerly, recwarn):
+    parallel = multi_gpu_model(after_a_layer(RowsMixed(only_of_sizes(1, 4, 12), name="of_sizes")), gpus=3)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    for _ in range(4):
+        parallel.train_on_batch(X[:12], Y[:12])
+    told = [str(each.message) for each in recwarn if "could not be checked" in str(each.message)]
+    assert len(told) == 1
+    assert "ends in InvalidArgumentError" in told[0]
+
+
 @tf.custom_gradient
 def clipped(x):
     return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, 0.01)

@@ -33,6 +33,21 @@ def test_groups_train_as_one_device(name, layout):
     assert_same_in_groups(build, x, [LAYOUTS[layout](parts)], only_fit=only_fit)
 
 
+class CentredHalves(Halves):
+    def call(self, x):
+        return super().call(tf.stack([tf.cond(tf.size(x) > 0, lambda: x - tf.reduce_mean(x, 0), lambda: x)] * 2)[0])
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_the_first_batch_is_checked_too(run_eagerly):
+    template = CentredHalves(multigpu.on_device)
+    template(X[:2])
+    parallel = multigpu.multi_gpu_model(template, gpus=LAYOUTS["two groups"](2))
+    parallel.compile(**sgd(), run_eagerly=run_eagerly)
+    with pytest.raises(ValueError, match="With rows 0 to 3 and 4 to 7 of the first batch in separate slices"):
+        parallel.fit(X[:8], Y[:8], batch_size=8, verbose=0)
+
+
 @either_layout
 def test_run_eagerly_too(layout):
     ids, eagerly = random_ids(17, 6, below=9), {"run_eagerly": True}

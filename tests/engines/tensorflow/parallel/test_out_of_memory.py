@@ -95,6 +95,16 @@ def test_the_batch_size_that_is_advised_works():
     parallel.fit(X, Y, batch_size=8, verbose=0)
 
 
+def test_a_batch_that_fits_on_several_devices_only_is_checked_by_fewer_rows():
+    class Compares(Weak):
+        def call(self, x):
+            return tf.map_fn(lambda row: row - tf.reduce_mean(x), super().call(x))
+
+    parallel = multi_gpu_model(model_that_stands(most=4, layer=Compares), gpus=DEVICES)
+    with pytest.raises(ValueError, match="With rows 0 to 1 and 2 to 3 of the first batch in separate slices"):
+        parallel.fit(X, Y, batch_size=8, verbose=0)
+
+
 def test_one_row_per_replica_leaves_other_remedies():
     message = told(lambda: multi_gpu_model(model_that_stands(most=0), gpus=DEVICES).train_on_batch(X[:2], Y[:2]))
     assert "a batch of 2 rows, 1 per replica" in message

@@ -149,11 +149,12 @@ class DataParallelCall:
             yield
         except WholeBatchError:
             raise
-        except kinds as error:
+        except Exception as error:
             for check in self._checks.values():
-                if check.seen and check.seen in str(error):
+                check.num_failed = 0  # the step fails as the comparison does
+                if isinstance(error, kinds) and check.seen and check.seen in str(error):
                     raise check.refusal() from error
-            if self._called_with:
+            if isinstance(error, kinds) and self._called_with:
                 name_layer(error, self._template, *self._called_with, len(self._plan.replicas))
             raise
 

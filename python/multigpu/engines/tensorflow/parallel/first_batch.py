@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -44,8 +45,9 @@ class FirstBatchCheck:
     Attributes:
         of_trace: what a trace shows of runs op by op.
         is_done: whether a comparison was possible, which needs two rows that the template accepts, and showed no
-            difference. Until then each batch is compared.
+            difference, or was impossible in two batches. Until then each batch is compared.
         seen: the difference between slices and whole in the last comparison, if any.
+        num_failed: how many batches could not be compared since a step has failed.
     """
 
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
@@ -59,6 +61,8 @@ class FirstBatchCheck:
         self._branch: tf.Tensor | None = None
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
         self._num_slices = max(len(plan.replicas), 2)
+        self._error = ""  # of the last comparison that failed
+        self.num_failed = 0
 
     def before_step(self, due: "Due") -> tf.Tensor:
         """Return a tensor for which calls in the traced step wait. It makes the check, once, before any change.
@@ -122,7 +126,8 @@ class FirstBatchCheck:
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:
         self.seen, rows = "", self._runs.take(inputs)
         sizes = sorted({min(rows, ROWS), rows} - {1})
-        self.is_done = any(self._compare(size) for size in sizes) and not self.seen
+        is_compared = any(self._compare(size) for size in sizes)
+        self.is_done = not self.seen if is_compared else self._is_given_up() if sizes else False
         if self.is_done:
             del self._runs, self._inputs, self._branch  # the graph of the step, and that of the template
 
@@ -132,8 +137,10 @@ class FirstBatchCheck:
             run = self._runs.run(Span(0, size))
         except WholeBatchError:
             raise
-        except Exception:  # any error: code that one device cannot run also ends the step
-            return False
+        except Exception as error:  # any error: code that one device cannot run also ends the step
+            self._error = f"{type(error).__name__}: {error}"
+            fewer = isinstance(error, tf.errors.ResourceExhaustedError) and size > 3
+            return fewer and self._compare(size // 2)  # several devices have the memory for more
         of_replica = -(-size // self._num_slices)  # which fits where rows form groups
         return any(self._compare_slices(run, middle) for middle in ((size + 1) // 2, of_replica))
 
@@ -143,7 +150,8 @@ class FirstBatchCheck:
         self._slices = Span(0, middle), Span(middle, rows.end)
         try:
             found = differences(self._runs.merged([self._runs.run(each) for each in self._slices]), whole)
-        except Exception:  # any error: slices that cannot run or merge also end the step
+        except Exception as error:  # any error: slices that cannot run or merge also end the step
+            self._error = f"{type(error).__name__}: {error}"
             return False
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
@@ -155,6 +163,18 @@ class FirstBatchCheck:
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"
                 break
         return True
+
+    def _is_given_up(self) -> bool:
+        """Warn, and compare no more, if a batch before could not be compared either, though its step ended well."""
+        self.num_failed += 1
+        if self.num_failed == 2:
+            warnings.warn(
+                f"The first batch of {self._template!r} could not be checked: a run on some of its rows ends in "
+                f"{self._error}. Compare the results with those of one device, or set "
+                f"{SWITCH}=0 to do without the check.",
+                stacklevel=2,
+            )
+        return self.num_failed == 2
 
 
 def _inputs_of(batch: CallArguments) -> list[tf.Tensor]:

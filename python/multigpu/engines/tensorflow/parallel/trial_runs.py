@@ -17,6 +17,7 @@ from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
+from multigpu.engines.tensorflow.replicas.parts import scopes_noted
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
@@ -195,8 +196,9 @@ class TrialRuns:
         eagerly = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(eagerly or has_one_thread())
         noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
+        in_one_part = scopes_noted(lambda device: contextlib.nullcontext())  # whatever `on_device()` names
         try:
-            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]), noise:
+            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]), noise, in_one_part:
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)
