@@ -102,7 +102,7 @@ def test_a_batch_that_fits_on_several_devices_only_is_checked_by_fewer_rows():
 
     parallel = multi_gpu_model(model_that_stands(most=4, layer=Compares), gpus=DEVICES)
     with pytest.raises(ValueError, match="With rows 0 to 1 and 2 to 3 of the first batch in separate slices"):
-        parallel.fit(X, Y, batch_size=8, verbose=0)
+        parallel.fit(X * np.arange(24)[:, None], Y, batch_size=8, verbose=0)
 
 
 def test_one_row_per_replica_leaves_other_remedies():
