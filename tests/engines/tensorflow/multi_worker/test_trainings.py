@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from cases import soak
 from equality import FLOAT32, assert_same_numbers
 from forked_python import python
 from training_cases import OPTIMIZERS
@@ -55,6 +56,14 @@ def difference(numbers, expected) -> str:
     except AssertionError as error:
         return str(error) or repr(error)
     return ""
+
+
+@pytest.mark.parametrize("devices", [1, soak(2)])
+def test_the_first_batches_of_models_that_mix_rows_are_refused_on_every_worker(devices):
+    for errors in results("runs", "first_batches", devices, devices=devices):
+        for name, of_both in errors.items():
+            for error in of_both:
+                assert "Received: layer 'mixes'. With rows 0 to " in error, name
 
 
 def test_a_difference_is_told():

@@ -138,11 +138,11 @@ class FirstBatchCheck:
         except WholeBatchError:
             raise
         except Exception as error:  # any error: code that one device cannot run also ends the step
-            self._error = f"{type(error).__name__}: {error}"
+            self._error = _told(error)
             fewer = isinstance(error, tf.errors.ResourceExhaustedError) and size > 3
             return fewer and self._compare(size // 2)  # several devices have the memory for more
-        of_replica = -(-size // self._num_slices)  # which fits where rows form groups
-        return any(self._compare_slices(run, middle) for middle in ((size + 1) // 2, of_replica))
+        shares = dict.fromkeys((2, self._num_slices, 3, 4))  # rows that form groups fit some of these slices
+        return any(self._compare_slices(run, -(-size // share)) for share in shares)
 
     def _compare_slices(self, run: Ran, middle: int) -> bool:
         """Compare all rows of a run with two slices of them. Return whether the template accepts the slices."""
@@ -151,7 +151,7 @@ class FirstBatchCheck:
         try:
             found = differences(self._runs.merged([self._runs.run(each) for each in self._slices]), whole)
         except Exception as error:  # any error: slices that cannot run or merge also end the step
-            self._error = f"{type(error).__name__}: {error}"
+            self._error = _told(error)
             return False
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
@@ -175,6 +175,13 @@ class FirstBatchCheck:
                 stacklevel=2,
             )
         return self.num_failed == 2
+
+
+def _told(error: Exception) -> str:
+    """Return the type and message of an error: of TensorFlow's, whose first lines are a traceback, the last one."""
+    lines = [line for line in str(error).splitlines() if line and not line.lstrip().startswith("[[")]
+    message = lines[-1] if lines and isinstance(error, tf.errors.OpError) else str(error)
+    return f"{type(error).__name__}: {message}"
 
 
 def _inputs_of(batch: CallArguments) -> list[tf.Tensor]:
