@@ -300,12 +300,13 @@ def first_batches(gpus: int) -> dict[str, list[str]]:
         body = [keras.Input((3,)), keras.layers.Dense(3), mixes, keras.layers.Dense(2, kernel_initializer=head)]
         model = multi_gpu_model(keras.Sequential(body), gpus=gpus)
         model.compile("sgd", "mse")
+        fit = functools.partial(model.fit, X[:24], Y[:24], batch_size=24, verbose=0)
         if name == "changed":
             mixes.hidden = True
-            model.fit(X[:24], Y[:24], batch_size=24, verbose=0)
+            fit()
             mixes.hidden = False
             model.compile("sgd", "mse")
-        errors[name] = [error_of(lambda model=model: model.fit(X[:24], Y[:24], batch_size=24, verbose=0)) for _ in range(2)]
+        errors[name] = [error_of(fit) for _ in range(2)]
     return errors
 
 
