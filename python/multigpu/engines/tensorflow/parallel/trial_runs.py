@@ -13,6 +13,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, fl
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.private_api.gradients import dense
+from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.outputs import Result
@@ -198,7 +199,8 @@ class TrialRuns:
         noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
         in_one_part = scopes_noted(lambda device: contextlib.nullcontext())  # whatever `on_device()` names
         try:
-            with tf.init_scope(), tf.device(self._replica.plan.first_devices[0]), noise, in_one_part:
+            device = tf.device(self._replica.plan.first_devices[0])
+            with tf.init_scope(), device, noise, in_one_part, optimized_once(training=True):
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)
