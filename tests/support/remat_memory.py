@@ -8,7 +8,7 @@ import os
 import sys
 
 os.environ.update({"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "MULTIGPU_CHECK": "0"})
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # its allocator counts: without AVX-512, TensorFlow would take another one
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # only this allocator counts. Without AVX-512, TensorFlow takes another one
 
 import keras
 import numpy as np

@@ -1,6 +1,7 @@
 """Parts that a template asks to compute twice are computed twice, with the numbers of one device."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -9,7 +10,6 @@ import pytest
 import tensorflow as tf
 from equality import assert_same_numbers, assert_same_training, mean_squared, random_rows, train
 from executed_graphs import executed
-from forked_python import python
 from keras import layers, ops
 from tensorflow import recompute_grad as imported_before
 
@@ -135,7 +135,7 @@ def test_it_is_computed_again_on_the_same_device_and_nothing_else_is_kept():
 def test_replicas_with_remat_have_the_peak_of_memory_of_one_device_and_save_what_it_saves():
     """Peaks of TensorFlow's allocator, which both parts of the CPU share; each replica has half of the rows."""
     script = Path(__file__).parents[3] / "support" / "remat_memory.py"
-    done = subprocess.run([*python(), script], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
     peaks = {(int(devices), remat == "True"): int(peak) for devices, remat, peak in lines}
     assert peaks[1, True] < peaks[1, False] / 3
