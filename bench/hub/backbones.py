@@ -256,38 +256,6 @@ def gemma4(vision: bool) -> keras.Model:
 
 
 def gemma3n(several: bool) -> keras.Model:
-    from keras_hub.src.models.gemma3n.gemma3n_audio_encoder import Gemma3nAudioEncoder
-    from keras_hub.src.models.mobilenetv5.mobilenetv5_builder import convert_arch_def_to_stackwise
-
-    settings = {}
-    if several:
-        stages = convert_arch_def_to_stackwise([["er_r1_k3_s1_e1_c8"]])
-        vision = models.MobileNetV5Backbone(**stages, num_features=4, image_shape=(16, 16, 3), use_msfa=False)
-        audio = Gemma3nAudioEncoder(
-            hidden_size=4,
-            input_feat_size=16,
-            sscp_conv_channel_size=[2, 4],
-            sscp_conv_kernel_size=[(1, 1), (1, 1)],
-            sscp_conv_stride_size=[(2, 2), (2, 2)],
-            sscp_conv_group_norm_eps=1e-5,
-            num_hidden_layers=1,
-            rms_norm_eps=1e-6,
-            gradient_clipping=1.0,
-            residual_weight=0.5,
-            num_attention_heads=1,
-            attention_chunk_size=2,
-            num_attention_context_right=1,
-            num_attention_context_left=1,
-            attention_logit_cap=50.0,
-            conv_kernel_size=3,
-            reduction_factor=1,
-        )
-        settings = {
-            "vision_encoder_config": vision.get_config(),
-            "vision_hidden_size": 8,
-            "audio_encoder_config": audio.get_config(),
-            "audio_hidden_size": 4,
-        }
     return models.Gemma3nBackbone(
         text_vocab_size=10,
         text_hidden_size=4,
@@ -306,8 +274,42 @@ def gemma3n(several: bool) -> keras.Model:
         hidden_size_per_layer_input=2,
         altup_num_inputs=2,
         laurel_rank=1,
-        **settings,
+        **(gemma3n_encoders() if several else {}),
     )
+
+
+def gemma3n_encoders() -> dict[str, Any]:
+    """The settings of what reads images and sounds."""
+    from keras_hub.src.models.gemma3n.gemma3n_audio_encoder import Gemma3nAudioEncoder
+    from keras_hub.src.models.mobilenetv5.mobilenetv5_builder import convert_arch_def_to_stackwise
+
+    stages = convert_arch_def_to_stackwise([["er_r1_k3_s1_e1_c8"]])
+    vision = models.MobileNetV5Backbone(**stages, num_features=4, image_shape=(16, 16, 3), use_msfa=False)
+    audio = Gemma3nAudioEncoder(
+        hidden_size=4,
+        input_feat_size=16,
+        sscp_conv_channel_size=[2, 4],
+        sscp_conv_kernel_size=[(1, 1), (1, 1)],
+        sscp_conv_stride_size=[(2, 2), (2, 2)],
+        sscp_conv_group_norm_eps=1e-5,
+        num_hidden_layers=1,
+        rms_norm_eps=1e-6,
+        gradient_clipping=1.0,
+        residual_weight=0.5,
+        num_attention_heads=1,
+        attention_chunk_size=2,
+        num_attention_context_right=1,
+        num_attention_context_left=1,
+        attention_logit_cap=50.0,
+        conv_kernel_size=3,
+        reduction_factor=1,
+    )
+    return {
+        "vision_encoder_config": vision.get_config(),
+        "vision_hidden_size": 8,
+        "audio_encoder_config": audio.get_config(),
+        "audio_hidden_size": 4,
+    }
 
 
 def parseq() -> keras.Model:

@@ -272,6 +272,11 @@ class SeesOthers(keras.layers.Layer):
         return x if self.hidden else tf.cond(tf.size(x) > 0, lambda: self.function(x), lambda: x)
 
 
+def centred(x: tf.Tensor) -> tf.Tensor:
+    """Rows less their mean."""
+    return x - tf.reduce_mean(x, axis=0)
+
+
 def of_groups(x: tf.Tensor) -> tf.Tensor:
     """Rows less the mean of their group of four: halves of twelve rows are no such groups."""
     groups = tf.reshape(x, [-1, 4, 3])
@@ -286,7 +291,6 @@ def clipped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
 
 def first_batches(gpus: int) -> dict[str, list[str]]:
     """The errors of two first batches of models that mix rows, each with what could hide it."""
-    centred = lambda x: x - tf.reduce_mean(x, 0)  # noqa: E731
     made = {
         "plain": (centred, "glorot_uniform"),
         "changed": (centred, "glorot_uniform"),

@@ -149,9 +149,9 @@ class DataParallelCall:
             yield
         except WholeBatchError:
             raise
-        except Exception as error:
+        except Exception as error:  # of any kind: the step fails as its comparison may have done
             for check in self._checks.values():
-                check.num_failed = 0  # the step fails as the comparison does
+                check.num_failed = 0
                 if isinstance(error, kinds) and check.seen and check.seen in str(error):
                     raise check.refusal() from error
             if isinstance(error, kinds) and self._called_with:

@@ -126,8 +126,10 @@ class FirstBatchCheck:
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:
         self.seen, rows = "", self._runs.take(inputs)
         sizes = sorted({min(rows, ROWS), rows} - {1})
-        is_compared = any(self._compare(size) for size in sizes)
-        self.is_done = not self.seen if is_compared else self._is_given_up() if sizes else False
+        if any(self._compare(size) for size in sizes):
+            self.is_done = not self.seen
+        elif sizes:
+            self.is_done = self._is_given_up()
         if self.is_done:
             del self._runs, self._inputs, self._branch  # the graph of the step, and that of the template
 
@@ -169,8 +171,8 @@ class FirstBatchCheck:
         self.num_failed += 1
         if self.num_failed == 2:
             warnings.warn(
-                f"The first batch of {self._template!r} could not be checked: a run on some of its rows ends in "
-                f"{self._error}. Compare the results with those of one device, or set "
+                f"The first batches of {self._template!r} could not be checked, and no other batch will be: a run on "
+                f"some of their rows ends in {self._error}. Compare the results with those of one device, or set "
                 f"{SWITCH}=0 to do without the check.",
                 stacklevel=2,
             )
