@@ -1,6 +1,6 @@
-"""The most memory that each device had in use in three steps, beside `estimate()`. TensorFlow counts it on GPUs only.
+"""The most memory that each device had in use, beside `estimate()`. TensorFlow counts it on GPUs only.
 
-What libraries need to work in, such as cuDNN's workspaces, is in the first and not in the second.
+In the first step, libraries also need memory to try their kernels. So it is counted apart from the steps after it.
 """
 
 import sys
@@ -29,24 +29,32 @@ def measure(name: str, rows: int, replicas: int, memory: int) -> dict[str, list]
     work = settings.WORKLOADS[name]._replace(batch_size=rows)
     model = multigpu.multi_gpu_model(work.build(), gpus=replicas)
     work.compiled(model, lambda: keras.optimizers.Adam(1e-3))
-    model.fit(batches_of(work, STEPS), verbose=0)
-    peaks = [_peak(device) for device in multigpu.available_gpus()[:replicas]]
+    devices = multigpu.available_gpus()[:replicas]
+    peaks = [_peaks(model, batches_of(work, steps), devices) for steps in (1, STEPS)]
     estimated = multigpu.estimate(model, gpus=replicas, batch_size=rows)[:replicas]
-    return {row.device: [row.total, peak] for row, peak in zip(estimated, peaks, strict=True)}
+    return {row.device: [row.total, *of_device] for row, *of_device in zip(estimated, *peaks, strict=True)}
 
 
-def _peak(device: str) -> int | None:
-    return tf.config.experimental.get_memory_info(device)["peak"] if device.startswith("GPU") else None
+def _peaks(model: keras.Model, batches: tf.data.Dataset, devices: list[str]) -> list[int | None]:
+    """Of each device, the most bytes in use while the model trains."""
+    counted = [device for device in devices if device.startswith("GPU")]
+    for device in counted:
+        tf.config.experimental.reset_memory_stats(device)
+    model.fit(batches, verbose=0)
+    return [tf.config.experimental.get_memory_info(x)["peak"] if x in counted else None for x in devices]
 
 
 def table(name: str, rows: int, found: dict[str, list]) -> str:
-    lines = [[name, rows, device, f"{total / 1e6:.0f}", *_told(peak, total)] for device, (total, peak) in found.items()]
-    head = ["training", "rows of a batch", "device", "estimated, MB", "at most in use, MB", "÷ estimated"]
+    lines = [
+        [name, rows, device, f"{total / 1e6:.0f}", *(_told(peak, total) for peak in peaks)]
+        for device, (total, *peaks) in found.items()
+    ]
+    head = ["training", "rows of a batch", "device", "estimated, MB", "first step, MB", "later steps, MB"]
     return markdown_table(head, lines)
 
 
-def _told(peak: int | None, estimated: int) -> tuple[str, str]:
-    return ("–", "–") if peak is None else (f"{peak / 1e6:.0f}", f"{peak / estimated:.2f}")
+def _told(peak: int | None, estimated: int) -> str:
+    return "–" if peak is None else f"{peak / 1e6:.0f} ({peak / estimated:.2f} ×)"
 
 
 def main(options: argparse.Namespace) -> int:
