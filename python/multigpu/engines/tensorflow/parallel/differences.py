@@ -1,14 +1,15 @@
 """Compare numbers that should be equal: how much they differ, and how much of this is rounding."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 ROUNDINGS = 1000  # number of last digits by which sums in another order may differ
 ROUNDINGS_OF_HALF = 30  # the same for a type with about three digits
+AMPLIFIED = 30  # times the difference of another run, or of one with other last digits: noise, an ill-conditioned model
+AMPLIFIED_OF_HALF = 5  # the same for a type with about three digits
 
 
 class Difference(NamedTuple):
@@ -50,13 +51,21 @@ def _difference(actual: np.ndarray, expected: np.ndarray) -> Difference:
     return Difference(float(np.nan_to_num(apart, nan=np.inf).max()), float(finite.max(initial=0.0)))
 
 
-def last_digit(layers: Sequence[keras.Layer]) -> float:
-    """Return the relative change of the last digit, in the smallest float type that the layers compute in."""
-    types = [tf.as_dtype(layer.compute_dtype) for layer in layers]
-    digits = [float(np.finfo(t.as_numpy_dtype).eps) if t != tf.bfloat16 else 2.0**-7 for t in types if t.is_floating]
-    return max(digits, default=0.0)
+def last_digit(types: Iterable[tf.DType]) -> float:
+    """Return the relative change of the last digit, in the least precise of these float types of 16 bits or more."""
+    kinds = {t for t in types if t.is_floating and t.size > 1}  # numbers of 8 bits have scales beside them
+    return max((float(np.finfo(t.as_numpy_dtype).eps) if t != tf.bfloat16 else 2.0**-7 for t in kinds), default=0.0)
 
 
 def rounding(digit: float) -> float:
     """Return the relative difference that sums in another order may make, given that of a last digit."""
-    return digit * (ROUNDINGS_OF_HALF if digit > 1e-4 else ROUNDINGS)
+    return digit * (ROUNDINGS_OF_HALF if _is_half(digit) else ROUNDINGS)
+
+
+def amplified(noise: float, digit: float) -> float:
+    """Return the relative difference that slices may make, given that of runs on all rows."""
+    return noise * (AMPLIFIED_OF_HALF if _is_half(digit) else AMPLIFIED)
+
+
+def _is_half(digit: float) -> bool:
+    return digit > 1e-4

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.parallel.differences import differences, last_digit, rounding
+from multigpu.engines.tensorflow.parallel.differences import amplified, differences, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
 from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, has_one_thread, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
@@ -23,8 +23,6 @@ from multigpu.plan.plan import Plan
 
 SWITCH = "MULTIGPU_CHECK"  # an environment variable, 0 to turn the check off
 ROWS = 16  # at most: a batch that fits on several devices may not fit on one
-AMPLIFIED = 30  # times the difference of another run, or of one with other last digits: noise, an ill-conditioned model
-
 
 _one_at_a_time = threading.Lock()
 
@@ -55,7 +53,7 @@ class FirstBatchCheck:
         self.is_done, self.seen = False, ""
         self._template = template.model.name
         self._inputs = _inputs_of(batch)
-        self._digit = last_digit([template.model, *template.layers])
+        self._digit = last_digit(tf.as_dtype(layer.compute_dtype) for layer in [template.model, *template.layers])
         self._runs = TrialRuns(template, batch, plan)
         self.of_trace = self._runs.of_trace
         self._branch: tf.Tensor | None = None
@@ -157,9 +155,10 @@ class FirstBatchCheck:
             return False
         limits = {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
-            for change in (tf.identity, with_other_last_digits(self._digit)):
+            digit = max(self._digit, last_digit(self._runs.types()))  # code may compute in a smaller type than its layer
+            for change in (tf.identity, with_other_last_digits(digit)):
                 noise = differences(self._runs.merged([self._runs.run(rows, change)]), whole)
-                limits = {name: max(limit, AMPLIFIED * noise[name].relative) for name, limit in limits.items()}
+                limits = {name: max(limit, amplified(noise[name].relative, digit)) for name, limit in limits.items()}
         for name, each in found.items():
             if each.relative > limits[name] and self._runs.device_computes():
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"

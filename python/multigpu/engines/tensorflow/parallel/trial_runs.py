@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -159,6 +160,14 @@ class TrialRuns:
         """Return the name of the first layer with a custom gradient of the user's, if a gradient may be taken."""
         layers = self._traced.calls.with_custom_gradient if self._traced and self._batch.training is not False else []
         return layers[0].name if layers else None
+
+    def types(self) -> set[tf.DType]:
+        """Return the types of all tensors of the trace. Without one, return those of the inputs."""
+        if self._traced is None or self._traced.function is None:
+            return {x.dtype for x in flatten_composites([*self._tensors, *self._template.model.inputs])}
+        graph = self._traced.function.graph.as_graph_def()
+        nodes = itertools.chain(graph.node, *(each.node_def for each in graph.library.function))
+        return {tf.as_dtype(value.type) for node in nodes for value in node.attr.values() if value.type}
 
     def device_computes(self) -> bool:
         """Return whether the device computes numbers. A fake GPU that only counts copies returns anything."""
