@@ -162,9 +162,9 @@ class TrialRuns:
         return layers[0].name if layers else None
 
     def types(self) -> set[tf.DType]:
-        """Return the types of all tensors of the trace. Without one, return those of the inputs."""
+        """Return the types of all tensors of the trace. Without one, return those of the batch."""
         if self._traced is None or self._traced.function is None:
-            return {x.dtype for x in flatten_composites([*self._tensors, *self._template.model.inputs])}
+            return {x.dtype for x in flatten_composites(self._tensors)}
         graph = self._traced.function.graph.as_graph_def()
         nodes = itertools.chain(graph.node, *(each.node_def for each in graph.library.function))
         return {tf.as_dtype(value.type) for node in nodes for value in node.attr.values() if value.type}
