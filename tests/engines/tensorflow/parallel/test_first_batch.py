@@ -588,12 +588,15 @@ def test_what_one_device_gives_is_not_refused(name):
         assert check.is_done
 
 
-def summed_in(kind, mixes_rows=False):
-    """Sums in another type, of many rows in another order than of few."""
+def rows_mixed_in_a_branch(x):
+    return tf.switch_case(tf.constant(1), [lambda: x, lambda: x - tf.reduce_mean(x, 0)])
+
+
+def summed_in(kind):
+    """Adds sums in another type, of many rows in another order than of few."""
 
     def function(x):
-        hidden = tf.switch_case(tf.constant(int(mixes_rows)), [lambda: x, lambda: x - tf.reduce_mean(x, 0)])
-        numbers = tf.cast(hidden, kind)
+        numbers = tf.cast(x, kind)
         few, many = tf.cumsum(numbers, 1)[:, -1:], tf.cumsum(numbers, 1, reverse=True)[:, :1]
         return x + tf.cast(tf.where(tf.shape(x)[0] > 8, many, few), x.dtype)
 
@@ -608,15 +611,18 @@ def summed_in(kind, mixes_rows=False):
 def test_rounding_in_a_type_that_code_casts_to_is_no_difference(policy, kind, run_eagerly):
     x, y = random_rows(16, 50).astype(policy), np.zeros((16, 1))
 
-    def train(function):
-        stack = [RowsMixed(function, dtype=policy, name="sums"), layers.Dense(1, dtype=policy)]
-        parallel = multi_gpu_model(keras.Sequential([keras.Input((50,), dtype=policy), *stack]), gpus=2)
+    def train(**functions):
+        stack = [RowsMixed(function, dtype=policy, name=name) for name, function in functions.items()]
+        template = keras.Sequential([keras.Input((50,), dtype=policy), *stack, layers.Dense(1, dtype=policy)])
+        parallel = multi_gpu_model(template, gpus=2)
         parallel.compile("sgd", "mse", run_eagerly=run_eagerly)
         return parallel.train_on_batch(x, y)
 
-    assert train(summed_in(kind)) > 0
-    with pytest.raises(ValueError, match=REFUSED.format("layer 'sums'")):
-        train(summed_in(kind, mixes_rows=True))
+    assert train(sums=summed_in(kind)) > 0
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        train(sums=summed_in(kind), mixes=rows_mixed_in_a_branch)
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        train(mixes=rows_mixed_in_a_branch, sums=summed_in(kind))
 
 
 LEAST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # rows and columns of an image

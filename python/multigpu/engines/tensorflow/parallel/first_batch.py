@@ -59,6 +59,7 @@ class FirstBatchCheck:
         self._branch: tf.Tensor | None = None
         self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
         self._num_slices = max(len(plan.replicas), 2)
+        self._limit = 0.0  # of differences by rounding, in the last comparison
         self._error = ""  # of the last comparison that failed
         self.num_failed = 0
 
@@ -108,7 +109,7 @@ class FirstBatchCheck:
         """Return the error that names the layer. It runs the template op by op."""
         first, last = self._slices
         whole, *slices = [self._runs.calls(rows) for rows in (Span(first.begin, last.end), first, last)]
-        layer = mixing_layer(whole, slices, rounding(self._digit)) or self._runs.with_custom_gradient()
+        layer = mixing_layer(whole, slices, self._limit) or self._runs.with_custom_gradient()
         return self._refusal(f"layer {layer!r}" if layer else f"model {self._template!r}")
 
     def _refusal(self, who: str) -> WholeBatchError:
@@ -153,14 +154,15 @@ class FirstBatchCheck:
         except Exception as error:  # any error: slices that cannot run or merge also end the step
             self._error = _told(error)
             return False
-        limits = {name: rounding(self._digit) for name in found}
+        digit, limits = self._digit, {name: rounding(self._digit) for name in found}
         if any(each.relative > limits[name] for name, each in found.items()):
-            digit = max(self._digit, last_digit(self._runs.types()))  # code may compute in a smaller type than its layer
+            digit = max(digit, last_digit(self._runs.types()))  # code may compute in a smaller type than its layer
             for change in (tf.identity, with_other_last_digits(digit)):
                 noise = differences(self._runs.merged([self._runs.run(rows, change)]), whole)
                 limits = {name: max(limit, amplified(noise[name].relative, digit)) for name, limit in limits.items()}
         for name, each in found.items():
             if each.relative > limits[name] and self._runs.device_computes():
+                self._limit = min(limits[name], rounding(digit))
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"
                 break
         return True
