@@ -1,6 +1,6 @@
 """Compare numbers that should be equal: how much they differ, and how much of this is rounding."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
