@@ -1,5 +1,6 @@
 """The first batch of each kind of call is checked, whatever a trace shows: on some rows, whole and in two slices."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -588,8 +589,20 @@ def test_what_one_device_gives_is_not_refused(name):
         assert check.is_done
 
 
-def rows_mixed_in_a_branch(x):
-    return tf.switch_case(tf.constant(1), [lambda: x, lambda: x - tf.reduce_mean(x, 0)])
+def rows_mixed_in_a_branch(x, share=1.0):
+    return tf.switch_case(tf.constant(1), [lambda: x, lambda: x - tf.cast(share, x.dtype) * tf.reduce_mean(x, 0)])
+
+
+@pytest.mark.parametrize(("policy", "share"), [("mixed_float16", 0.05), ("mixed_bfloat16", 0.3)])
+def test_a_type_with_three_digits_does_not_hide_that_rows_are_mixed(policy, share):
+    mixes = RowsMixed(functools.partial(rows_mixed_in_a_branch, share=share), dtype=policy, name="mixes")
+    template = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(32, dtype=policy), mixes, layers.Dense(1, dtype=policy)]
+    )
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=REFUSED.format("layer 'mixes'")):
+        parallel.train_on_batch(X + np.repeat([0, 1], 8)[:, None], Y[:, :1])  # slices with other means
 
 
 def summed_in(kind):

@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 ROUNDINGS = 1000  # number of last digits by which sums in another order may differ
-ROUNDINGS_OF_HALF = 30  # the same for a type with about three digits
+ROUNDINGS_OF_HALF = 2  # the same for a type with about three digits, in which another run shows what rounding does
 AMPLIFIED = 30  # times the difference of another run, or of one with other last digits: noise, an ill-conditioned model
-AMPLIFIED_OF_HALF = 5  # the same for a type with about three digits
+AMPLIFIED_OF_HALF = 3  # the same for a type with about three digits
 
 
 class Difference(NamedTuple):
@@ -59,13 +59,14 @@ def last_digit(types: Iterable[tf.DType]) -> float:
 
 def rounding(digit: float) -> float:
     """Return the relative difference that sums in another order may make, given that of a last digit."""
-    return digit * (ROUNDINGS_OF_HALF if _is_half(digit) else ROUNDINGS)
+    return digit * (ROUNDINGS_OF_HALF if is_half(digit) else ROUNDINGS)
 
 
 def amplified(noise: float, digit: float) -> float:
     """Return the relative difference that slices may make, given that of runs on all rows."""
-    return noise * (AMPLIFIED_OF_HALF if _is_half(digit) else AMPLIFIED)
+    return noise * (AMPLIFIED_OF_HALF if is_half(digit) else AMPLIFIED)
 
 
-def _is_half(digit: float) -> bool:
+def is_half(digit: float) -> bool:
+    """Return whether a type with this last digit has about three digits."""
     return digit > 1e-4

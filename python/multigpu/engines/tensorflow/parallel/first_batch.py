@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.parallel.differences import amplified, differences, last_digit, rounding
+from multigpu.engines.tensorflow.parallel.differences import amplified, differences, is_half, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
 from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, has_one_thread, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
@@ -162,7 +162,7 @@ class FirstBatchCheck:
                 limits = {name: max(limit, amplified(noise[name].relative, digit)) for name, limit in limits.items()}
         for name, each in found.items():
             if each.relative > limits[name] and self._runs.device_computes():
-                self._limit = min(limits[name], rounding(digit))
+                self._limit = limits[name] if is_half(digit) else min(limits[name], rounding(digit))
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"
                 break
         return True
