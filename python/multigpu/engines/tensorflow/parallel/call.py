@@ -149,7 +149,7 @@ class DataParallelCall:
             yield
         except WholeBatchError:
             raise
-        except Exception as error:  # of any kind: the step fails as its comparison may have done
+        except Exception as error:  # any error: it is raised again, and a comparison fails where the step fails
             for check in self._checks.values():
                 check.num_failed = 0
                 if isinstance(error, kinds) and check.seen and check.seen in str(error):
