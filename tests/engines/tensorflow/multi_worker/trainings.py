@@ -95,7 +95,8 @@ TRAININGS = {
     ),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }
-SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24])}  # which are of one size
+ROWS = 8  # of a batch: where workers and devices divide them, slices are the same on one worker and on several
+SLICED = {"statistics of slices": training(statistics_of_slices, X[:24], Y[:24], batch_size=ROWS)}
 
 
 def in_parts() -> keras.Model:
