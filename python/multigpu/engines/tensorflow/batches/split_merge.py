@@ -28,6 +28,11 @@ def share_rows(total: tf.Tensor, num_replicas: int) -> list[RowRange]:
     return shares
 
 
+def rows_of_each(total: int | None, num_replicas: int) -> int | None:
+    """Return how many of `total` rows each replica has. None if they differ, or if the total is unknown."""
+    return total // num_replicas if total and total % num_replicas == 0 else None
+
+
 def count_rows(tensors: Sequence[tf.Tensor], names: Sequence[str] = ()) -> tf.Tensor:
     """Return the rows of the batch, a scalar int32. TensorFlow raises an error with both numbers if inputs differ."""
     counts = [_num_rows(x) for x in tensors]

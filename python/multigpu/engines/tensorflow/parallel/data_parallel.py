@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import RowRange, share_rows, split
+from multigpu.engines.tensorflow.batches.split_merge import RowRange, rows_of_each, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
@@ -106,7 +106,9 @@ def data_parallel(
     slices = split_batch(batch, plan, workers, sent_ahead, after)
     together, structure = workers.in_forward_pass, GradientStructure()
     alone = len(plan.replicas) == 1 and not together.several
-    replica = Replica(template, batch, alone, together, plan, draws=draws, of_trace=of_trace)
+    # without a gradient, closed shapes save nothing
+    rows = None if batch.training is False else rows_of_each(batch.known_rows, len(plan.replicas))
+    replica = Replica(template, batch, alone, together, plan, rows, draws=draws, of_trace=of_trace)
     if (plan.groups or template.statistics.layers) and not eager:  # op by op, parts run on devices without a cut
         traces = StagedTraceCache(replica, bool(batch.training))
         replica = traces.first.replica

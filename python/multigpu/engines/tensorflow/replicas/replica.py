@@ -17,6 +17,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import (
 )
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
+from multigpu.engines.tensorflow.replicas.closed_shapes import close_shapes
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
 from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
@@ -30,6 +31,7 @@ from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_repl
 from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
+from multigpu.engines.tensorflow.replicas.tapes import untaped
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
@@ -58,6 +60,7 @@ class Replica:
         alone: whether its slice is the whole global batch.
         workers: the workers whose replicas share statistics of layers.
         plan: the plan of the replicas.
+        rows: the number of rows of each slice. None if it is unknown, or if slices differ.
         carried: the variables that are carried into and out of branches and loops.
         draws: the known random draws, if it runs op by op.
         of_trace: what a trace has shown, if it runs op by op.
@@ -70,6 +73,7 @@ class Replica:
     alone: bool
     workers: Reduction
     plan: Plan
+    rows: int | None = None
     carried: Sequence[keras.Variable] = ()
     draws: Sequence[Draw] = ()
     of_trace: OfTrace = field(default_factory=OfTrace)
@@ -118,7 +122,9 @@ class Replica:
         kept = Position.at_end_of(inputs).kept
         with_rows = traced.layout.counted(with_rows, kept)
         with seeds_on_host():
-            packed = traced.updates.pack(values)
+            packed = untaped(traced.updates.pack(values))  # no gradient comes back from new state
+        if self.rows and not tf.executing_eagerly():
+            close_shapes(self._slices(inputs), self.rows)
         return [*flatten_composites(with_rows), *losses, *noise, *packed], traced
 
     def _call_template(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
