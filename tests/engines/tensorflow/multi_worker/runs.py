@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from equality import dense_model, random_rows
+from trainings import synchronized_statistics
 
 import __main__
 import multigpu
@@ -45,13 +46,15 @@ def all_runs(files: str) -> dict[str, Any]:
     return {run.__name__: run(files) if run is datasets else run() for run in runs}
 
 
-def trained(x: Any, y: Any = None, parallel: bool = True, **fit: Any) -> dict[str, Any]:
+def trained(
+    x: Any, y: Any = None, parallel: bool = True, gpus: int = 1, build: Callable = dense_model, **fit: Any
+) -> dict[str, Any]:
     """History and weights of a small model."""
     shuffle = isinstance(x, np.ndarray)  # Keras warns where it is asked to shuffle something else
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(0)
-    template = dense_model()
-    model = multi_gpu_model(template, gpus=1) if parallel else template
+    template = build()
+    model = multi_gpu_model(template, gpus=gpus) if parallel else template
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
@@ -133,6 +136,19 @@ def own_data() -> dict[str, Any]:
         "a PyDataset": trained(Sequence(begin, end), epochs=2),
         "a function": trained(iter(batches_between(begin, end)).__next__, steps_per_epoch=2),
     }
+
+
+def known_rows() -> dict[str, Any]:
+    """Every worker knows the rows of its batches; slices of its two devices are equal on the first worker alone."""
+    begin, size = ((0, 4), (8, 3))[number()]
+    own = tf.data.Dataset.from_tensor_slices((X[begin:], Y[begin:])).batch(size, drop_remainder=True).take(2)
+    return trained(own.with_options(_own()), epochs=2, gpus=2, build=synchronized_statistics)
+
+
+def batches_of_known_rows() -> list[tuple[np.ndarray, np.ndarray]]:
+    """The global batches of `known_rows`."""
+    rows = [[*range(i * 4, i * 4 + 4), *range(8 + i * 3, 11 + i * 3)] for i in range(2)]
+    return [(X[each], Y[each]) for each in rows]
 
 
 def global_batches_of_own_data() -> list[tuple[np.ndarray, np.ndarray]]:

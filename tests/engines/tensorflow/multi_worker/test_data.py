@@ -81,6 +81,14 @@ def test_workers_with_data_of_their_own_stand_by_until_the_last_has_ended(worker
         assert worker["own_data"][kind]["steps"] == 5 * len(expected["history"]["loss"])
 
 
+def test_workers_that_know_their_rows_have_the_numbers_of_one_device():
+    """The shapes in a worker's gradients are known if its slices are equal."""
+    batches = runs.given_in_turn(runs.batches_of_known_rows())
+    expected = runs.trained(batches, epochs=2, parallel=False, build=runs.synchronized_statistics)
+    for worker in results("runs", "known_rows", devices=2):
+        assert_same(worker, expected)
+
+
 def test_functions_that_give_batches_such_as_those_of_r_are_each_workers_own(workers):
     data = runs.given_in_turn(runs.global_batches_of_own_data()[:2])
     expected = runs.trained(data, epochs=1, parallel=False)
