@@ -243,13 +243,26 @@ def test_a_convolution_whose_gradient_comes_from_another_shape(gpus):
     assert_same(build, random_rows(ROWS, 8, 9, 2), gpus=gpus)
 
 
+def in_groups():
+    return keras.Sequential([keras.Input((6, 8)), layers.Conv1D(8, 2, groups=4), layers.Flatten(), layers.Dense(3)])
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_grouped_convolution_of_fewer_rows_than_devices(rows):
+    """Where several devices have the same rows, XLA counts each of them in the gradient."""
+    given = {"compile": lambda: {**sgd(), "jit_compile": False}, "batch_size": rows, "gpus": 8}
+    assert_same(in_groups, random_rows(3 * rows, 6, 8), **given)
+
+
 @pytest.mark.parametrize("gpus", [4, 8])
-def test_a_convolution_in_a_loop_of_ones_own(gpus):
+@pytest.mark.parametrize("rows", [2, 4, 12, 16])
+@pytest.mark.parametrize("build", [positions(6), in_groups], ids=["whole", "in groups"])
+def test_a_convolution_in_a_loop_of_ones_own(build, rows, gpus):
     def gradients(parallel):
         keras.utils.set_random_seed(1)
-        model = positions(6)()
+        model = build()
         used = multi_gpu_model(model, gpus) if parallel else model
-        x, y = random_rows(16, 6, 8), random_rows(16, 3, seed=1)
+        x, y = random_rows(rows, 6, 8), random_rows(rows, 3, seed=1)
 
         def loss(weights, x):
             return ops.mean(ops.square(used.stateless_call(weights, [], x)[0] - y))

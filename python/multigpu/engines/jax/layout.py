@@ -43,8 +43,12 @@ class Layout:
         return NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
 
     def rows(self, count: int) -> NamedSharding:
-        """Return the layout of rows in parts of one size: one per device if possible, otherwise fewer, with copies."""
-        return NamedSharding(self.mesh, PartitionSpec(*_divide([count], self.mesh)))
+        """Return the layout of rows in parts of one size, one per device. If this is impossible, each has all of them.
+
+        Fewer parts, each on several devices, would be faster. But XLA counts their copies in the gradient of a grouped
+        convolution, which is then a multiple of the correct one.
+        """
+        return self.copied if count % self.mesh.size else self.divided
 
     def in_step(self, variable: Any) -> NamedSharding:
         """Return the layout of a variable's value while a step runs."""

@@ -39,7 +39,7 @@ def send(batch: Any, layout: Layout, fill: bool) -> Any:
     Args:
         batch: arrays.
         layout: the layout of the mesh.
-        fill: whether rows are padded until the devices divide them, instead of divided into fewer equal parts.
+        fill: whether rows are padded until the devices divide them. Otherwise, each device has all of them.
     """
     # the parts of a sparse array have no rows of the batch
     return jax.tree.map(
@@ -81,5 +81,5 @@ def open_rows(batch: Any, layout: Layout) -> Any:
 
 
 def divide(x: Any, layout: Layout) -> Any:
-    """Return an array inside of a function, or for leaving a compiled step, with its rows in parts of one size."""
+    """Return an array inside of a function, or for leaving a compiled step, divided if all parts have one size."""
     return jax.lax.with_sharding_constraint(x, layout.rows(x.shape[0])) if getattr(x, "ndim", 0) and x.shape[0] else x
