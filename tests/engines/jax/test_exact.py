@@ -254,6 +254,27 @@ def test_a_grouped_convolution_of_fewer_rows_than_devices(rows):
     assert_same(in_groups, random_rows(3 * rows, 6, 8), **given)
 
 
+class Frames(keras.layers.Layer):
+    """Makes two images of each row, for a convolution in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = layers.SeparableConv1D(8, 2)
+
+    def call(self, x):
+        return ops.reshape(self.conv(ops.reshape(x, (-1, 3, 8))), (-1, 32))
+
+
+@pytest.mark.parametrize(("gpus", "rows"), [(4, 6), (6, 4)])
+def test_a_grouped_convolution_of_more_rows_than_the_batch_has(gpus, rows):
+    """Here XLA itself gives several devices the same rows."""
+
+    def build():
+        return keras.Sequential([keras.Input((6, 8)), Frames(), layers.Dense(3)])
+
+    assert_same(build, random_rows(3 * rows, 6, 8), gpus=gpus, batch_size=rows)
+
+
 @pytest.mark.parametrize("gpus", [4, 8])
 @pytest.mark.parametrize("rows", [2, 4, 12, 16])
 @pytest.mark.parametrize("build", [positions(6), in_groups], ids=["whole", "in groups"])

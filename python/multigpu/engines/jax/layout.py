@@ -40,7 +40,7 @@ class Layout:
     @cached_property
     def divided(self) -> NamedSharding:
         """The layout of rows in as many parts as devices. Inside of a step, the parts may differ in size."""
-        return NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+        return along(self.mesh, 0)
 
     def rows(self, count: int) -> NamedSharding:
         """Return the layout of rows in parts of one size, one per device. If this is impossible, each has all of them.
@@ -88,6 +88,11 @@ def _divide(shape: Sequence[int], mesh: Mesh) -> list[tuple[str, ...] | None]:
             left[axis] //= size
             spec[axis] += (name,)
     return [names or None for names in spec]
+
+
+def along(mesh: Mesh, axis: int) -> NamedSharding:
+    """Return the layout of an array that is divided along an axis, among all devices."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, mesh.axis_names))
 
 
 def on_mesh(value: jax.Array, mesh: Mesh) -> jax.Array:

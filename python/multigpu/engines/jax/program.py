@@ -10,6 +10,8 @@ import numpy as np
 from jax.extend import core
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from multigpu.engines.jax.layout import along
+
 LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
 FEW = 8  # rows that are padded by an update
 
@@ -67,7 +69,11 @@ def divisible(mesh: Mesh, equation: core.JaxprEqn) -> Callable[..., jax.Array] |
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
+    - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them.
     """
+    if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
+        (_, x_rows, *_), (_, y_rows, *_) = equation.params["dimension_numbers"][:2]
+        return lambda x, y: _result(equation, _in_parts(x, x_rows, mesh), _in_parts(y, y_rows, mesh))
     if equation.primitive.name == "fft":
         axes, transformed = equation.invars[0].aval.ndim, len(equation.params["fft_lengths"])
         others = [PartitionSpec.UNCONSTRAINED] * (axes - transformed)
@@ -91,6 +97,15 @@ def divisible(mesh: Mesh, equation: core.JaxprEqn) -> Callable[..., jax.Array] |
         return apart(_result(equation, apart(operand), indices.astype(kind), *updates))
 
     return function
+
+
+def _in_parts(x: jax.Array, axis: int, mesh: Mesh) -> jax.Array:
+    """Return an array in equal parts along an axis, with zeros at its end."""
+    keep, missing = jax.lax.with_sharding_constraint, -x.shape[axis] % mesh.size
+    if missing:  # on all devices: XLA ends the process if it adds zeros to some parts
+        zeros = jax.numpy.zeros([*x.shape[:axis], missing, *x.shape[axis + 1 :]], x.dtype)
+        x = jax.numpy.concatenate([keep(x, NamedSharding(mesh, PartitionSpec())), zeros], axis)
+    return keep(x, along(mesh, axis))
 
 
 def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:
