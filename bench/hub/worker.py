@@ -26,7 +26,7 @@ from bench.hub.twins import Use, compared, told
 from multigpu.private_api.layers import sublayers
 
 ROWS = 7  # which no three devices have evenly
-CHANGES = {"LoRA": lambda model: model.enable_lora(2), "int8": lambda model: model.quantize("int8")}
+CHANGES = {"LoRA": lambda model, x: model.enable_lora(2), "int8": lambda model, x: quantize(model, x)}
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def verdict(name: str) -> dict[str, Any]:
     if family == "keras.applications":
         return application(kind)
     if kind in CHANGES or not kind:
-        return backbone(BACKBONES[family], CHANGES.get(kind, lambda model: None))
+        return backbone(BACKBONES[family], CHANGES.get(kind, lambda model, x: None))
     return task(BACKBONES[family], getattr(keras_hub.models, kind))
 
 
@@ -71,10 +71,17 @@ def application(name: str) -> dict[str, Any]:
     return compared(model, trains_and_predicts(x, classifies(), {}), ROWS)
 
 
-def backbone(case: Case, change: Callable[[keras.Model], None]) -> dict[str, Any]:
+def backbone(case: Case, change: Callable[[keras.Model, Any], None]) -> dict[str, Any]:
     model = fresh(case.make)
-    change(model)
-    return compared(model, trains_and_predicts(inputs(model, case), regresses(), {}), ROWS)
+    x = inputs(model, case)
+    change(model, x)
+    return compared(model, trains_and_predicts(x, regresses(), {}), ROWS)
+
+
+def quantize(model: keras.Model, x: Any) -> None:
+    """Quantize a model whose layers are built, as Keras asks for it."""
+    model(x)
+    model.quantize("int8")
 
 
 def task(case: Case, task: type[keras.Model]) -> dict[str, Any]:
