@@ -145,7 +145,8 @@ mutants: $(PLOTS_READY) r-library
 # KERAS_BACKEND=jax, on JAX. It goes on where it was ended
 ONLY ?=
 test-hub: $(HUB_READY)
-	PYTHONPATH=$(CURDIR)/python CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/hub/bin/python bench/hub \
+	PYTHONPATH=$(CURDIR)/python CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 \
+	  XLA_FLAGS=--xla_backend_optimization_level=0 $(VENV)/hub/bin/python bench/hub \
 	  $(if $(ONLY),--only $(ONLY),--write --rows $(VENV)/hub/$(or $(KERAS_BACKEND),tensorflow).jsonl)
 
 gpu-check: $(READY)
