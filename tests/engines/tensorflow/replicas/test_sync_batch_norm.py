@@ -85,6 +85,28 @@ def test_networks_with_synchronized_statistics_train_as_on_one_device(build, gpu
     assert_same_training(build, INPUTS[build], TARGETS, **ways)
 
 
+class RowByRow(keras.layers.Layer):
+    """Makes lists of tensors whose ops need the value of a constant, that of an unknown shape."""
+
+    def call(self, x):
+        rows = tf.map_fn(tf.tanh, x)
+        array = tf.TensorArray(x.dtype, 2, infer_shape=False).write(0, rows).write(1, x)
+        return tf.reshape(array.concat(), [2, -1, *x.shape[1:]])[0]
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def row_by_row():
+    inputs = keras.Input((3,))
+    x = keras.layers.BatchNormalization(synchronized=True)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(2)(RowByRow()(x)))
+
+
+def test_lists_of_tensors_behind_synchronized_statistics_train_as_on_one_device():
+    assert_same_training(row_by_row, RNG.normal(size=(27, 3)), TARGETS, compile=small_steps, batch_size=13)
+
+
 def normalized_sequences(synchronized):
     """Both ways in which Keras takes statistics: behind a mask, and with the channels in the middle."""
     masked, whole = keras.Input((6, 4)), keras.Input((6, 4))

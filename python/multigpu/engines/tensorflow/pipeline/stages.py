@@ -178,10 +178,12 @@ class _Dealing:
 
 
 def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: dict[str, tf.Tensor]) -> None:
-    """Record the inputs and outputs of each stage."""
+    """Record the inputs and outputs of each stage. Each has the constants that it reads: some ops need their values."""
     wanted = {x.name: x for x in results}
     for stage in stages:
-        own = {op.name for op in stage.ops}
+        constants = (x.op for op in stage.ops for x in op.inputs if x.op.type == "Const")
+        own = {op.name: op for op in [*stage.ops, *constants]}
+        stage.ops = list(own.values())
         taken = {x.name: x for op in stage.ops for x in op.inputs if x.op.name not in own and x.name not in captured}
         stage.takes = list(taken.values())
         wanted.update(taken)
