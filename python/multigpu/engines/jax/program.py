@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import jax
@@ -19,7 +19,8 @@ FEW = 8  # rows that are padded by an update
 def trace(mesh: Mesh, function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     """Return the program of a function for the devices of a mesh, and the structure of its results."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    return edited(program, functools.partial(divisible, mesh)), jax.tree.structure(shapes)
+    rows = {x.shape[0] for x in jax.tree.leaves(args[-1]) if getattr(x, "ndim", 0)}  # of the batch: in good parts
+    return edited(program, functools.partial(divisible, mesh, rows)), jax.tree.structure(shapes)
 
 
 def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
@@ -59,7 +60,7 @@ def whole_gradients(program: core.ClosedJaxpr, weights: Iterable[jax.Array], who
     return edited(program, replacement)
 
 
-def divisible(mesh: Mesh, equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
+def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
     """Return a function in place of an equation that XLA would divide wrongly, also if only rows are divided.
 
     - The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
@@ -69,10 +70,13 @@ def divisible(mesh: Mesh, equation: core.JaxprEqn) -> Callable[..., jax.Array] |
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
-    - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them.
+    - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
+      have it if a layer makes other rows of those of the batch.
     """
     if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
         (_, x_rows, *_), (_, y_rows, *_) = equation.params["dimension_numbers"][:2]
+        if equation.invars[0].aval.shape[x_rows] in rows:
+            return None
         return lambda x, y: _result(equation, _in_parts(x, x_rows, mesh), _in_parts(y, y_rows, mesh))
     if equation.primitive.name == "fft":
         axes, transformed = equation.invars[0].aval.ndim, len(equation.params["fft_lengths"])
