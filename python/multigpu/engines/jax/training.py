@@ -17,6 +17,7 @@ from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
+from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
@@ -62,6 +63,7 @@ class Training(keras.Model):
 
     _call_for_template = call
 
+    @fresh_losses()
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
         weights, layout = (trainable, non_trainable), layout_of(self.plan)

@@ -1,4 +1,4 @@
-"""The private name of Keras on JAX that this package uses, with its reason."""
+"""The private names of Keras on JAX that this package uses, with their reasons."""
 
 from multigpu.private_api.required import Required
 
@@ -7,7 +7,11 @@ KERAS_ON_JAX = Required(
     package="keras",
     lowest="3.15.1",
     newest="3.15.1",
-    attributes={"keras.src.backend.jax.trainer": ("_distribute_data",)},
+    attributes={
+        "keras:Layer": ("_clear_losses",),
+        "keras.src.backend.common.stateless_scope": ("in_stateless_scope",),
+        "keras.src.backend.jax.trainer": ("_distribute_data",),
+    },
     names_in_code={"keras.src.backend.jax.trainer:JAXEpochIterator": ("_distribute_data",)},
 )
 
