@@ -27,7 +27,7 @@ from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
-from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
+from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import is_overwritten
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
@@ -111,10 +111,10 @@ class TrialRuns:
         with self._apart(), contextlib.nullcontext() if traced else refused:
             inputs = self._taken(rows, change)
             if traced and traced.function:
-                results, _ = traced.function(*inputs)
+                results = traced.function(*inputs)
                 gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
             else:
-                (results, traced), gradients = self._replica(*inputs), {}
+                (results, traced), gradients = with_facts(self._replica, *inputs), {}
                 self._replica = dataclasses.replace(self._replica, draws=traced.draws)
             return Ran(rows, traced.layout.open(results), traced, gradients)
 
@@ -127,7 +127,7 @@ class TrialRuns:
         position = Position.at_end_of(inputs)
         assert self._traced
         assert self._traced.function
-        results = self._traced.layout.open(self._traced.function(*inputs)[0]).with_rows
+        results = self._traced.layout.open(self._traced.function(*inputs)).with_rows
         of_rows = [x for n, x in enumerate(results) if n not in self.of_trace.same]
         outputs = [x for x in of_rows if isinstance(x, tf.Tensor) and x.dtype.is_floating]
         upstream = [_weights_of_rows(x, position) for x in outputs]
@@ -184,7 +184,7 @@ class TrialRuns:
             calls.noted(called),
             contextlib.suppress(Exception),
         ):
-            self._replica(*self._taken(rows, tf.identity))
+            with_facts(self._replica, *self._taken(rows, tf.identity))
         return calls.root
 
     def _position(self, rows: Span) -> Position:

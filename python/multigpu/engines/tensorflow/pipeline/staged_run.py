@@ -80,7 +80,7 @@ class StagedRun:
             results: list[tf.Tensor] = []
             for number, group in enumerate(self.groups):
                 with tf.device(group[0]):
-                    results += self.traces.whole(*self._taken(weights, number), *inputs[number])[0]
+                    results += self.traces.whole(*self._taken(weights, number), *inputs[number])
         return Taped(tape, [*weights, *(x for slice_ in inputs for x in slice_)], results)
 
     def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:

@@ -12,7 +12,7 @@ from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.tapes import Gradient, is_differentiable
 from multigpu.engines.tensorflow.replicas.trace import trace
-from multigpu.engines.tensorflow.replicas.traced import Traced
+from multigpu.engines.tensorflow.replicas.traced import Note, Traced, with_facts
 
 
 class Passes(NamedTuple):
@@ -76,11 +76,12 @@ def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[
     replica = replace(replica, on_tape=used is not None and not used)
     made: list[Passes] = []
 
-    def run(replica: Replica, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
-        results, traced = replica(*inputs)
+    def run(replica: Replica, note: Note, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        results, traced = with_facts(replica, *inputs)
+        note(traced)
         candidates = traced.layout.likely_used if used is None else used
         made.append(_passes(inputs, results, [i for i in candidates if is_differentiable(results[i])], tables))
-        return results, traced
+        return results
 
     replica, traced = trace(replica, run)
     if len(traced.tables) > len(tables):  # it reads variables of TensorFlow, as is known now: they have gradients, too

@@ -33,7 +33,7 @@ from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
 from multigpu.engines.tensorflow.replicas.tapes import untaped
 from multigpu.engines.tensorflow.replicas.template import TemplateState
-from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
+from multigpu.engines.tensorflow.replicas.traced import Note, OfTrace, Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types, as_stored
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
@@ -106,18 +106,22 @@ class Replica:
         ways = {number: iter(of_copies) for number, of_copies in self.of_trace.ways.items()}
         return [as_stored(v)._replace(rows=next(ways.get(id(v), iter([Rows.APART])))) for v in self.template.weights]
 
-    def __call__(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+    def __call__(self, note: Note, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Run the template on a slice.
 
         Args:
+            note: takes what the run has shown.
             inputs: values of the variables, dense components of the slice, scalars of the call, then its `Position`.
 
         Returns:
             Dense components of outputs, masks and inner layers' tensors, only with rows that count; added losses;
-            states of generators of noise; packed updates. And what the run has shown.
+            states of generators of noise; packed updates.
         """
-        run = functools.partial(compiled, self._call_template) if self.template.jit_compile else self._call_template
-        results, traced = run(*inputs)
+        shown: list[Traced] = []
+        call = functools.partial(self._call_template, shown.append)
+        results = compiled(call, *inputs) if self.template.jit_compile else call(*inputs)
+        traced = shown[-1]
+        note(traced)
         with_rows, losses, noise, values = traced.layout.open(results)
         kept = Position.at_end_of(inputs).kept
         with_rows = traced.layout.counted(with_rows, kept)
@@ -125,9 +129,9 @@ class Replica:
             packed = untaped(traced.updates.pack(values))  # no gradient comes back from new state
         if self.rows and not tf.executing_eagerly():
             close_shapes(self._slices(inputs), self.rows)
-        return [*flatten_composites(with_rows), *losses, *noise, *packed], traced
+        return [*flatten_composites(with_rows), *losses, *noise, *packed]
 
-    def _call_template(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+    def _call_template(self, note: Note, *inputs: tf.Tensor) -> list[tf.Tensor]:
         with seeds_on_host():
             parts = Parts(self.plan.parts, self._devices(Position.at_end_of(inputs).replica), self.on_tape)
             draws = self.draws
@@ -135,12 +139,12 @@ class Replica:
             if not run.noise.is_sure:
                 draws = draws_by(*(self._run_few(inputs, parts, rows).noise for rows in (2, 3)))
                 run = self._run(inputs, parts, draws)
-            return self._shown(run, inputs, parts, draws)
+            return self._results(run, note, inputs, parts, draws)
 
-    def _shown(
-        self, run: _Run, inputs: Sequence[tf.Tensor], parts: Parts, draws: Sequence[Draw]
-    ) -> tuple[list[tf.Tensor], Traced]:
-        """Return the results of a run, and what it has shown."""
+    def _results(
+        self, run: _Run, note: Note, inputs: Sequence[tf.Tensor], parts: Parts, draws: Sequence[Draw]
+    ) -> list[tf.Tensor]:
+        """Return the results of a run, and note what it has shown."""
         outputs, scope, calls, _ = run
         slices = self._slices(inputs)
         carried = [*self.carried, *scope.found]
@@ -156,7 +160,7 @@ class Replica:
             components = flatten_composites(slices)
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls)
         sent = [scope.types(weight) for weight in self.template.weights]
-        traced = Traced(
+        shown = Traced(
             calls=calls,
             parts=parts,
             layout=layout,
@@ -170,8 +174,9 @@ class Replica:
             tables=self.template.tables.trained(),
             rows_of_tables={number: way for number, (way, *_) in self.of_trace.ways.items()},
         )
+        note(shown)
         values = [scope.value_now(variable) for variable in assigned]
-        return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values], traced
+        return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values]
 
     def _slices(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the slices among the inputs."""

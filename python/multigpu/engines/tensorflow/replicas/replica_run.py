@@ -22,7 +22,7 @@ from multigpu.engines.tensorflow.replicas.tapes import (
     is_differentiable,
     untaped,
 )
-from multigpu.engines.tensorflow.replicas.traced import Traced
+from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.packing import Packing
@@ -75,11 +75,11 @@ class ReplicaRun:
         if traced and traced.function:
             with tf.GradientTape(watch_accessed_variables=False) as tape, side_by_side():
                 tape.watch([*floating(sources), *traced.tables])
-                results, _ = traced.function(*sources)
+                results = traced.function(*sources)
                 return traced, Taped(tape, sources, results)
         with tf.GradientTape() as tape:  # only running it shows what it reads
             tape.watch([*floating(sources), *self.replica.template.tables.trained()])
-            results, traced = self.replica(*sources)
+            results, traced = with_facts(self.replica, *sources)
         outside = trained_outside(tape.watched_variables(), traced.tables)
         return replace(traced, tables=[*traced.tables, *outside]), Taped(tape, sources, results)
 

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.lookups import ways_of_lookup
 from multigpu.engines.tensorflow.weights.rows import Rows
 
-Run: TypeAlias = Callable[..., tuple[list[tf.Tensor], Traced]]
+Run: TypeAlias = Callable[..., list[tf.Tensor]]
 
 
 def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Traced]:
@@ -31,17 +31,18 @@ def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Trace
         run: the function to trace, of the replica and of its inputs. By default, the replica runs.
     """
     while True:
+        shown: list[Traced] = []
         with tf.device(None):
-            runs = tf.function(functools.partial(run, replica), autograph=False)
+            runs = tf.function(functools.partial(run, replica, shown.append), autograph=False)
             function = runs.get_concrete_function(*replica.specs)
-        _, traced = function.structured_outputs
+        traced = shown[-1]
         if len(traced.carried) != len(replica.carried):  # this trace has found more of the state
             replica = replace(replica, carried=traced.carried)
             continue
-        shown = _with_reads(traced, function, replica)
-        copies = _copies(shown, replica.template)
+        traced = _with_reads(traced, function, replica)
+        copies = _copies(traced, replica.template)
         if replica.alone or copies == replica.template.num_copies:
-            return replica, shown
+            return replica, traced
         replica = replace(replica, template=replica.template.with_copies(copies))
 
 

@@ -2,9 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -18,6 +18,8 @@ from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.state import Updates
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.rows import Rows
+
+Note: TypeAlias = Callable[["Traced"], None]
 
 
 class OfTrace(NamedTuple):
@@ -35,6 +37,9 @@ class OfTrace(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Traced:
     """The facts that a run has shown.
+
+    A run gives them to a `Note`, and gives back only tensors: a graph keeps all that its function gives back, and
+    TensorFlow keeps the graphs of custom gradients, such as that of silu. It would keep the template, too.
 
     Attributes:
         calls: the calls of layers.
@@ -77,17 +82,14 @@ class Traced:
             return None
         return Reach(self.function, self.function.outputs, len(self.types), self.tables)
 
-    def __tf_flatten__(self) -> tuple[tuple, tuple]:
-        """Leave a function beside tensors, as a structure without tensors."""
-        return (self,), ()
-
-    @classmethod
-    def __tf_unflatten__(cls, of_structure: tuple, _: tuple) -> "Traced":
-        """Return the object: the inverse."""
-        return of_structure[0]
-
     def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
         """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""
         given = iter(merged)
         for each in self.calls.kept_with_rows:
             each.give(list(itertools.islice(given, len(each.tensors))))
+
+
+def with_facts(run: Callable[..., list[tf.Tensor]], *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+    """Return the results of a run, and what it has shown."""
+    shown: list[Traced] = []
+    return run(shown.append, *inputs), shown[-1]

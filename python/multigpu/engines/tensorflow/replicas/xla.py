@@ -5,10 +5,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.graphs import CHOICES, LOOPS, types_of_ops
-from multigpu.engines.tensorflow.replicas.traced import Traced
 
 
-def compiled(call: Callable[..., tuple[list[tf.Tensor], Traced]], *inputs: tf.Tensor) -> tuple[list[tf.Tensor], Traced]:
+def compiled(call: Callable[..., list[tf.Tensor]], *inputs: tf.Tensor) -> list[tf.Tensor]:
     """Call a function of tensors, compiled by XLA, or as it is if it has a loop or a branch.
 
     Forward and backward are separate programs. For its gradient, a loop keeps a list of tensors, and a branch keeps
