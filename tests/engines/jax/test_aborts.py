@@ -1,6 +1,7 @@
 """No model ends the process: XLA aborts it where a sort has unevenly divided rows and indices that it cannot take.
 
-It also aborts where a Fourier transform has too few elements on a device.
+It also aborts where a Fourier transform has too few elements on a device, and where a reshape makes other rows of
+unevenly divided ones.
 
 Each case runs in a process of its own, beside its twin on one device.
 """
@@ -15,7 +16,7 @@ import os
 os.environ["KERAS_BACKEND"] = "jax"
 import keras, multigpu, numpy as np
 from keras import layers, ops
-multigpu.simulate_gpus(4)
+multigpu.simulate_gpus({gpus})
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(8, 6)).astype("float32"), rng.normal(size=({rows}, 6)).astype("float32")
 
@@ -25,15 +26,15 @@ class Own(layers.Layer):
 
 def train(gpus):
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((6,)), layers.Dense(6), Own()])
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(6), Own(), *{then}])
     used = multigpu.multi_gpu_model(model, gpus) if gpus else model
     used.compile(keras.optimizers.SGD(0.1), lambda y, p: ops.mean(ops.square(y[: ops.shape(p)[0]] - p)), **{how})
-    for rows in (8, 7, 5):
+    for rows in {sizes}:
         used.train_on_batch(x[:rows], y[:rows])
     {loop}
     return model.get_weights()
 
-for one, other in zip(train(4), train(None)):
+for one, other in zip(train({gpus}), train(None)):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 print("the same")
 """
@@ -64,8 +65,8 @@ CALLS = {
 }
 
 
-def run(call, how="{}", loop=""):
-    program = PROGRAM.format(call=call, how=how, loop=loop, rows=8)
+def run(call, how="{}", loop="", then="[]", gpus=4, sizes=(8, 7, 5)):
+    program = PROGRAM.format(call=call, how=how, loop=loop, then=then, gpus=gpus, sizes=sizes, rows=8)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
 
 
@@ -84,4 +85,19 @@ def test_steps_that_are_not_compiled(how):
 @pytest.mark.parametrize("name", ["cut, then sort", "a Fourier transform of rows"])
 def test_a_loop_of_ones_own(name):
     done = run(CALLS[name], loop=LOOP)
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("gpus", [3, 6])
+@pytest.mark.parametrize("layer", ["Conv1D(3, 2)", "DepthwiseConv1D(2)"])
+def test_other_rows_of_uneven_ones(gpus, layer):
+    call, then = "ops.reshape(x, (-1, 3, 1))[: ops.shape(x)[0]]", f"[layers.{layer}, layers.Flatten(), layers.Dense(6)]"
+    done = run(call, then=then, gpus=gpus, sizes=(8, 5, 4, 2))
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+def test_other_rows_of_fewer_than_there_are_devices():  # aborted in the gradient of a grouped convolution
+    call = "ops.reshape(ops.tile(x[:, :4], (1, 2)), (-1, 2, 2))[: ops.shape(x)[0]]"
+    then = "[layers.Conv1D(4, 3, padding='same', groups=2), layers.Flatten(), layers.Dense(6)]"
+    done = run(call, then=then, gpus=3, sizes=(2,))
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

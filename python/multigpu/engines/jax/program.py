@@ -70,6 +70,8 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
+    - If a reshape makes other rows of rows, and the devices do not divide both, XLA reads beyond the end of a list, and
+      the process ends.
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
@@ -78,6 +80,9 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
         if equation.invars[0].aval.shape[x_rows] in rows:
             return None
         return lambda x, y: _result(equation, _in_parts(x, x_rows, mesh), _in_parts(y, y_rows, mesh))
+    if equation.primitive.name == "reshape" and _makes_uneven_rows(equation, mesh.size):
+        whole = NamedSharding(mesh, PartitionSpec())
+        return lambda x: _result(equation, jax.lax.with_sharding_constraint(x, whole))
     if equation.primitive.name == "fft":
         axes, transformed = equation.invars[0].aval.ndim, len(equation.params["fft_lengths"])
         others = [PartitionSpec.UNCONSTRAINED] * (axes - transformed)
@@ -101,6 +106,12 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
         return apart(_result(equation, apart(operand), indices.astype(kind), *updates))
 
     return function
+
+
+def _makes_uneven_rows(reshape: core.JaxprEqn, devices: int) -> bool:
+    """Return whether a reshape makes rows of others, and the devices do not divide both."""
+    before, after = (each.aval.shape[:1] for each in (*reshape.invars[:1], *reshape.outvars))
+    return before != after and any(size % devices for size in (*before, *after) if size > 1)
 
 
 def _in_parts(x: jax.Array, axis: int, mesh: Mesh) -> jax.Array:
