@@ -16,8 +16,9 @@ def bring_home(model: Model, device: str | None = None) -> Model:
     """Move all weights of a model, and the slots of its optimizer, to one device, in place and with their values.
 
     `multi_gpu_model()` spreads a template's weights over the GPUs, which makes parallel training fast. You can still
-    use the template alone, but it then fetches the weights from the GPUs in every step. After `bring_home()` it is as
-    fast as before. Its parallel models still work, but more slowly, until you call `multi_gpu_model()` again.
+    use the template alone, but it then fetches the weights from the GPUs in every step; on JAX, its `fit()`,
+    `evaluate()` and `predict()` first move them to one device. After `bring_home()` it is as fast as before. Its
+    parallel models still work, but more slowly, until you call `multi_gpu_model()` again.
 
     Args:
         model: a template or a parallel model.

@@ -64,3 +64,22 @@ def test_two_rows_with_zeros_around_them():
 
     expected = jax.jit(plain)(rows)
     np.testing.assert_allclose(jax.jit(edited)(jax.device_put(rows, divided)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cumlogsumexp"])
+def test_sums_of_divided_rows_up_to_each_take_work_in_proportion(name):
+    x = random_rows(1024, 2)
+    mesh = Mesh(np.array(jax.devices()[:4]), ("gpus",))
+    divided = NamedSharding(mesh, PartitionSpec("gpus"))
+
+    def plain(x):
+        return getattr(jax.lax, name)(x, axis=0)
+
+    def edited(x):
+        program, structure = trace(mesh, plain, x)
+        return run(program, structure, x)
+
+    compiled = jax.jit(edited, out_shardings=divided).lower(jax.device_put(x, divided)).compile()
+    np.testing.assert_allclose(compiled(jax.device_put(x, divided)), plain(x), rtol=1e-4, atol=1e-4)
+    of_one_device = jax.jit(plain).lower(x).compile()
+    assert compiled.cost_analysis()["flops"] <= 2 * of_one_device.cost_analysis()["flops"]

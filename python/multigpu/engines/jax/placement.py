@@ -12,6 +12,7 @@ import numpy as np
 from multigpu.base.refusal import refuse
 from multigpu.engines.jax.devices import device_named, host, make_mesh, visible_devices
 from multigpu.engines.jax.layout import Layout, put
+from multigpu.engines.jax.private_api.divided_weights import is_divided
 from multigpu.plan.plan import Plan
 
 
@@ -69,6 +70,16 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
     for variable, name in destinations:
         value = np.asarray(variable.value)
         variable.assign(jax.numpy.asarray(value) if name == first else jax.device_put(value, device_named(name)))
+
+
+def bring_plain_home(model: keras.Model) -> None:
+    """Move all variables of a plain model to the first device, if a parallel model has divided some of them.
+
+    XLA would divide the steps of the plain model, too, and its partitioner gives wrong gradients of convolutions.
+    """
+    variables = variables_of(model)
+    if any(map(is_divided, variables)):
+        move([(variable, visible_devices()["others"][0]) for variable in variables])
 
 
 def holders(model: keras.Model) -> list[str]:

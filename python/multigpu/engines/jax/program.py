@@ -70,6 +70,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
+    - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
     - If a reshape makes other rows of rows, and the devices do not divide both, XLA reads beyond the end of a list, and
       the process ends.
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
@@ -83,11 +84,9 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     if equation.primitive.name == "reshape" and _makes_uneven_rows(equation, mesh.size):
         whole = NamedSharding(mesh, PartitionSpec())
         return lambda x: _result(equation, jax.lax.with_sharding_constraint(x, whole))
-    if equation.primitive.name == "fft":
-        axes, transformed = equation.invars[0].aval.ndim, len(equation.params["fft_lengths"])
-        others = [PartitionSpec.UNCONSTRAINED] * (axes - transformed)
-        whole = NamedSharding(mesh, PartitionSpec(*others, *[None] * transformed))
-        keep = functools.partial(jax.lax.with_sharding_constraint, shardings=whole)
+    if kept := _axes_to_keep_whole(equation):
+        spec = [None if axis in kept else PartitionSpec.UNCONSTRAINED for axis in range(equation.invars[0].aval.ndim)]
+        keep = functools.partial(jax.lax.with_sharding_constraint, shardings=NamedSharding(mesh, PartitionSpec(*spec)))
         return lambda x: keep(_result(equation, keep(x)))
     if _pads_few(equation):
         begins, shape = [low for low, *_ in equation.params["padding_config"]], equation.outvars[0].aval.shape
@@ -106,6 +105,14 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
         return apart(_result(equation, apart(operand), indices.astype(kind), *updates))
 
     return function
+
+
+def _axes_to_keep_whole(equation: core.JaxprEqn) -> Collection[int]:
+    """Return the axes along which a Fourier transform or a cumulative sum, product or maximum runs."""
+    axes, params = range(equation.invars[0].aval.ndim) if equation.invars else (), equation.params
+    if equation.primitive.name == "fft":
+        return axes[-len(params["fft_lengths"]) :]
+    return [params["axis"]] if equation.primitive.name.startswith("cum") else []
 
 
 def _makes_uneven_rows(reshape: core.JaxprEqn, devices: int) -> bool:

@@ -9,6 +9,7 @@ import keras
 
 from multigpu.engines.jax.layout import Layout, gathered, on_mesh
 from multigpu.engines.jax.moves import needs_whole_weights
+from multigpu.engines.jax.private_api.divided_weights import divided_weights
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace, whole_gradients
 from multigpu.engines.jax.rows import divide, open_rows, send
@@ -60,6 +61,7 @@ class StepFunction:
         outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
+    @divided_weights()
     @fresh_losses()
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:
         """Run the model's own step."""

@@ -15,8 +15,9 @@ from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
 from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
-from multigpu.engines.jax.placement import layout_of, place, send_home, settle, variables_of
+from multigpu.engines.jax.placement import bring_plain_home, layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
+from multigpu.engines.jax.private_api.divided_weights import divided_weights, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import trace
 from multigpu.engines.jax.refused import check_no_distribution
@@ -50,7 +51,7 @@ class Training(keras.Model):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the template with the rows of arrays divided."""
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        if is_traced():
             return self.template(*args, **kwargs)  # within a user's function, which is divided as a whole
         layout = replace(layout_of(self.plan).alone, on_host=False)
         place(self.template.variables, layout)
@@ -63,19 +64,26 @@ class Training(keras.Model):
 
     _call_for_template = call
 
+    @divided_weights()
     @fresh_losses()
     def stateless_call(self, trainable: Any, non_trainable: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
         weights, layout = (trainable, non_trainable), layout_of(self.plan)
-        call = functools.partial(self.template.stateless_call, **kwargs)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
-            return call(*weights, *args)
-        program, _ = trace(layout.mesh, call, *weights, *args)
+        given, structure = jax.tree.flatten((args, kwargs))
+        arrays = {place: each for place, each in enumerate(given) if hasattr(each, "shape")}
+
+        def call(trainable: Any, non_trainable: Any, arrays: Any) -> Any:
+            args, kwargs = structure.unflatten([arrays.get(place, each) for place, each in enumerate(given)])
+            return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
+
+        if not is_traced():
+            return call(*weights, arrays)
+        program, _ = trace(layout.mesh, call, *weights, arrays)
         if not has(program, "fft", "sort"):  # this call and its gradient are not edited: see `divisible()`
-            args = jax.tree.map(lambda x: divide(x, layout), args)
+            arrays = jax.tree.map(lambda x: divide(x, layout), arrays)
         if needs_whole_weights(program, len(jax.tree.leaves(weights))):
             weights = gathered(weights, layout)
-        return call(*weights, *args)
+        return call(*weights, arrays)
 
     def _check_scope(self) -> None:
         check_no_distribution()
@@ -155,3 +163,18 @@ def _verb(name: str) -> Callable[..., Any]:
 
 for _name in LOOPS:
     setattr(Training, _name, _verb(_name))
+
+
+def _of_plain_models(name: str) -> Callable[..., None]:
+    of_keras = getattr(keras.Model, name)
+
+    @functools.wraps(of_keras)
+    def make(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+        bring_plain_home(self)
+        of_keras(self, *args, **kwargs)
+
+    return make
+
+
+for _kind in KINDS:
+    setattr(keras.Model, f"make_{_kind}_function", _of_plain_models(f"make_{_kind}_function"))

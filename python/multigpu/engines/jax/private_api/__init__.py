@@ -9,10 +9,14 @@ KERAS_ON_JAX = Required(
     newest="3.15.1",
     attributes={
         "keras:Layer": ("_clear_losses",),
+        "keras:Variable": ("value",),
         "keras.src.backend.common.stateless_scope": ("in_stateless_scope",),
         "keras.src.backend.jax.trainer": ("_distribute_data",),
     },
-    names_in_code={"keras.src.backend.jax.trainer:JAXEpochIterator": ("_distribute_data",)},
+    names_in_code={
+        "keras:Variable": ("_value",),
+        "keras.src.backend.jax.trainer:JAXEpochIterator": ("_distribute_data",),
+    },
 )
 
 KERAS_ON_JAX.check()

@@ -1,0 +1,52 @@
+"""Give functions that JAX traces or differentiates whole weights: of a template by itself, or of a user's own loop.
+
+XLA divides what reads divided weights, and its partitioner has faults: it gives wrong gradients of convolutions, for
+example. Steps of a parallel model are edited against them; what others trace is not.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import jax
+import keras
+from jax.extend import core
+from jax.sharding import NamedSharding, PartitionSpec
+
+from multigpu.base.replaced import set_to
+
+_of_keras = keras.Variable.value
+_divided: ContextVar[bool] = ContextVar("whether weights are read as they are divided", default=False)
+_trace = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state  # before JAX 0.8, the second
+_no_trace = _trace()
+
+
+@contextlib.contextmanager
+def divided_weights() -> Iterator[None]:
+    """In a `with` block, or in a function with this decorator, read weights as they are divided: for edited steps."""
+    with set_to(_divided, True):
+        yield
+
+
+def is_traced() -> bool:
+    """Return whether JAX traces or differentiates the code that runs now."""
+    return _trace() != _no_trace
+
+
+def is_divided(variable: keras.Variable) -> bool:
+    """Return whether a variable is divided among the devices of a parallel model. Keras' loops take its value away."""
+    sharding = getattr(variable._value, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or not any(sharding.spec):
+        return False
+    return all(name.startswith("gpus") for name in sharding.mesh.axis_names)
+
+
+def _value(variable: keras.Variable) -> jax.Array:
+    """The current value of the variable. Inside of a traced function, it is whole on each of its devices."""
+    value = _of_keras.fget(variable)
+    if _divided.get() or not is_divided(variable) or not is_traced():
+        return value
+    return jax.lax.with_sharding_constraint(value, NamedSharding(variable._value.sharding.mesh, PartitionSpec()))
+
+
+keras.Variable.value = property(_value)  # of all variables
