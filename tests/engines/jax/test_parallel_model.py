@@ -245,7 +245,8 @@ def test_bring_home_and_back():
     parallel = multigpu.multi_gpu_model(model, 8)
     parallel.fit(X, Y, verbose=0)
     assert len(divided(model)) == 1
-    before = model.predict(X, verbose=0)
+    assert "; weights spread over the devices>" in repr(parallel)
+    before = parallel.predict(X, verbose=0)
     assert "; weights spread over the devices>" in repr(parallel)
     assert multigpu.bring_home(parallel) is parallel
     assert "; weights on CPU:0>" in repr(parallel)

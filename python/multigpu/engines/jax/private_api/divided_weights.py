@@ -38,7 +38,7 @@ def is_divided(variable: keras.Variable) -> bool:
     sharding = getattr(variable._value, "sharding", None)
     if not isinstance(sharding, NamedSharding) or not any(sharding.spec):
         return False
-    return all(name.startswith("gpus") for name in sharding.mesh.axis_names)
+    return all(name.startswith("gpus") for name in sharding.mesh.axis_names)  # as `make_mesh` names them
 
 
 def _value(variable: keras.Variable) -> jax.Array:
