@@ -17,7 +17,7 @@ from multigpu.base.replaced import set_to
 
 _of_keras = keras.Variable.value
 _divided: ContextVar[bool] = ContextVar("whether weights are read as they are divided", default=False)
-_trace = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state  # before JAX 0.8, the second
+_trace = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state  # before JAX 0.10, the second
 _no_trace = _trace()
 
 
