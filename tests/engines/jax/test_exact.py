@@ -275,6 +275,28 @@ def test_a_grouped_convolution_of_more_rows_than_the_batch_has(gpus, rows):
     assert_same(build, random_rows(3 * rows, 6, 8), gpus=gpus, batch_size=rows)
 
 
+class Columns(keras.layers.Layer):
+    """Makes a row of each feature, of every other row of the batch."""
+
+    def call(self, x):
+        return ops.reshape(ops.transpose(x[::2]), (24, 2, 2))
+
+
+def test_a_reshape_of_an_axis_with_uneven_rows():
+    """XLA divides four rows on the second axis among six devices, and gives wrong weights if that axis is split."""
+
+    def build():
+        inputs = keras.Input((6,), batch_size=8)
+        x = layers.Conv1D(4, 2, padding="same")(Columns()(layers.Dense(24)(inputs)))
+        return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
+
+    def loss(y, outputs):
+        return ops.mean(ops.square(ops.sin(3 * outputs) - ops.mean(y)))
+
+    given = {"compile": lambda: {**sgd(), "loss": loss}, "batch_size": 8, "gpus": 6, "only_fit": True}
+    assert_same(build, random_rows(24, 6), **given)
+
+
 @pytest.mark.parametrize("gpus", [4, 8])
 @pytest.mark.parametrize("rows", [2, 4, 12, 16])
 @pytest.mark.parametrize("build", [positions(6), in_groups], ids=["whole", "in groups"])

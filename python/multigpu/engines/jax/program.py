@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -71,8 +71,8 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
     - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
-    - If a reshape makes other rows of rows, and the devices do not divide both, XLA reads beyond the end of a list, and
-      the process ends.
+    - If a reshape merges or splits an axis that is divided unevenly, its result is wrong, or XLA reads beyond the end
+      of a list, and the process ends.
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
@@ -81,12 +81,11 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
         if equation.invars[0].aval.shape[x_rows] in rows:
             return None
         return lambda x, y: _result(equation, _in_parts(x, x_rows, mesh), _in_parts(y, y_rows, mesh))
-    if equation.primitive.name == "reshape" and _makes_uneven_rows(equation, mesh.size):
-        whole = NamedSharding(mesh, PartitionSpec())
-        return lambda x: _result(equation, jax.lax.with_sharding_constraint(x, whole))
-    if kept := _axes_to_keep_whole(equation):
+    if kept := _axes_to_keep_whole(equation, mesh.size):
         spec = [None if axis in kept else PartitionSpec.UNCONSTRAINED for axis in range(equation.invars[0].aval.ndim)]
         keep = functools.partial(jax.lax.with_sharding_constraint, shardings=NamedSharding(mesh, PartitionSpec(*spec)))
+        if equation.primitive.name == "reshape":  # the result has other axes
+            return lambda x: _result(equation, keep(x))
         return lambda x: keep(_result(equation, keep(x)))
     if _pads_few(equation):
         begins, shape = [low for low, *_ in equation.params["padding_config"]], equation.outvars[0].aval.shape
@@ -107,18 +106,23 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     return function
 
 
-def _axes_to_keep_whole(equation: core.JaxprEqn) -> Collection[int]:
-    """Return the axes along which a Fourier transform or a cumulative sum, product or maximum runs."""
-    axes, params = range(equation.invars[0].aval.ndim) if equation.invars else (), equation.params
-    if equation.primitive.name == "fft":
-        return axes[-len(params["fft_lengths"]) :]
-    return [params["axis"]] if equation.primitive.name.startswith("cum") else []
+def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int) -> Collection[int]:
+    """Return the axes along which a Fourier transform, a cumulative operation or an uneven reshape runs."""
+    name, params = equation.primitive.name, equation.params
+    if name == "fft":
+        return range(equation.invars[0].aval.ndim)[-len(params["fft_lengths"]) :]
+    if name == "reshape":
+        return _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
+    return [params["axis"]] if name.startswith("cum") else []
 
 
-def _makes_uneven_rows(reshape: core.JaxprEqn, devices: int) -> bool:
-    """Return whether a reshape makes rows of others, and the devices do not divide both."""
-    before, after = (each.aval.shape[:1] for each in (*reshape.invars[:1], *reshape.outvars))
-    return before != after and any(size % devices for size in (*before, *after) if size > 1)
+def _axes_that_change(before: Sequence[int], after: Sequence[int], devices: int) -> Collection[int]:
+    """Return the axes that a reshape merges or splits, if the devices do not divide them all, before and after."""
+    ranks = min(len(before), len(after))
+    first = next((axis for axis in range(ranks) if before[axis] != after[axis]), ranks)
+    last = next((axis for axis in range(ranks - first) if before[~axis] != after[~axis]), ranks - first)
+    sizes = [*before[first : len(before) - last], *after[first : len(after) - last]]
+    return range(first, len(before) - last) if any(size > 1 and size % devices for size in sizes) else []
 
 
 def _in_parts(x: jax.Array, axis: int, mesh: Mesh) -> jax.Array:
