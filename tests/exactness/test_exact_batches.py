@@ -6,7 +6,7 @@ import pytest
 from cases import soak
 from equality import assert_same_training, dense_model, mean_squared, measured, random_rows
 
-from multigpu import multi_gpu_model
+from multigpu import multi_gpu_model, synchronize_batch_norm
 
 SIZES = {
     "even": (72, 24),
@@ -85,3 +85,27 @@ def weight_after(batches: list[np.ndarray], gpus: int | None, **clipping: float)
 )
 def test_what_mirrored_strategy_gets_wrong(batches, clipping, weight, gpus):
     assert weight_after(batches, gpus, **clipping) == pytest.approx(weight, rel=1e-4)
+
+
+class CountsCalls(keras.layers.Layer):
+    """Counts its calls in a float."""
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x
+
+
+def test_an_empty_batch_changes_state_as_on_one_device():
+    def build():
+        layers = [CountsCalls(), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
+        return synchronize_batch_norm(keras.Sequential([keras.Input((3,)), *layers]))
+
+    plain, template = twins = build(), build()
+    template.set_weights(plain.get_weights())
+    for model in (plain, multi_gpu_model(template, gpus=3)):
+        assert model(random_rows(0, 3), training=True).shape == (0, 2)
+    for expected, actual in zip(*(model.get_weights() for model in twins), strict=True):
+        np.testing.assert_array_equal(actual, expected)

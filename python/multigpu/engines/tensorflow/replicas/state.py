@@ -88,9 +88,13 @@ def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Reduction, ow
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the mean of the replicas' values, weighted by rows. An idle replica does not count, even with NaN."""
+    """Return the mean of the replicas' values, weighted by rows. An idle replica does not count, even with NaN.
+
+    If there are no rows at all, all replicas have what one device has, and the first one's value is returned.
+    """
     if len(values) == 1:
         return values[0]
     weights = [tf.cast(rows, values[0].dtype) for rows in kept]
+    weights[0] += tf.cast(tf.equal(tf.add_n(weights), 0), values[0].dtype)
     total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in zip(values, weights, strict=True)])
     return total / tf.add_n(weights)
