@@ -98,6 +98,27 @@ def test_a_parallel_model_is_fed():
     assert_on_main_thread(source)
 
 
+@pytest.mark.parametrize("kind", ["numbers", "a column of numbers", "one-hot"])
+@pytest.mark.parametrize("gpus", [None, 3])
+def test_classes_from_a_function_are_weighted_as_those_of_arrays(kind, gpus):
+    rng = np.random.default_rng(0)
+    x, classes = rng.normal(size=(20, 4)), rng.integers(0, 3, 20)
+    y = {"numbers": classes, "a column of numbers": classes[:, None], "one-hot": np.eye(3)[classes]}[kind]
+    batches = iter([[x[:10], y[:10]], [x[10:], y[10:]]] * 2)
+
+    def model():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+        parallel = multigpu.multi_gpu_model(model, gpus=gpus) if gpus else model
+        parallel.compile("sgd", ("" if kind == "one-hot" else "sparse_") + "categorical_crossentropy")
+        return parallel
+
+    arguments = {"epochs": 2, "verbose": 0, "class_weight": {0: 0.1, 2: 9.0}}
+    history = main_thread_generator.fit(model(), lambda: next(batches), steps_per_epoch=2, **arguments).history
+    expected = model().fit(x, y, batch_size=10, shuffle=False, **arguments).history
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-6)
+
+
 def test_a_function_that_ends_ends_training_with_keras_own_warning():
     source = Source(last=3)
     with pytest.warns(UserWarning, match="ran out of data"):
@@ -161,8 +182,20 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
             "Expected a generator to return a list of x, y and perhaps weights. Received: list of length 4. Return "
             "`list(x, y)` in R, `(x, y)` in Python.",
         ),
+        (
+            lambda: [np.ones((2, 4)), np.ones(2), np.ones(2)],
+            {"steps_per_epoch": 2, "class_weight": {0: 2.0}},
+            "Expected batches of x and the classes of one output, for `class_weight`. Received: a list of length 3. "
+            "Return the weights of rows with each batch, in place of `class_weight`.",
+        ),
+        (
+            lambda: [np.ones((2, 4)), [np.ones(2), np.ones(2)]],
+            {"steps_per_epoch": 2, "class_weight": {0: 2.0}},
+            "Expected batches of x and the classes of one output, for `class_weight`. Received: several outputs, or "
+            "none. Return the weights of rows with each batch, in place of `class_weight`.",
+        ),
     ],
-    ids=["without steps", "empty", "array", "four parts"],
+    ids=["without steps", "empty", "array", "four parts", "two weights", "weights of no classes"],
 )
 def test_what_is_no_generator_of_batches_is_refused(source, arguments, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

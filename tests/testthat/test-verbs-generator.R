@@ -47,6 +47,19 @@ test_that("the verbs of Keras 2 accept generators", {
   )
 })
 
+test_that("the classes of a generator are weighted as those of arrays", {
+  model <- keras_model_sequential(4, layers = list(keras$layers$Dense(3L, activation = "softmax")))
+  parallel <- multi_gpu_model(model, gpus = 3)
+  compile(parallel, "sgd", "sparse_categorical_crossentropy")
+  data <- list(x = matrix(runif(200), 50), y = sample(0:2, 50, replace = TRUE))
+  weights <- list("0" = 1, "1" = 20, "2" = 0.5)
+  start <- get_weights(parallel)
+  history <- fit_generator(parallel, batches_of(data), 5, epochs = 2, class_weight = weights)
+  set_weights(parallel, start)
+  expected <- fit(parallel, data$x, data$y, batch_size = 10, epochs = 2, shuffle = FALSE, class_weight = weights)
+  expect_equal(history$metrics$loss, expected$metrics$loss, tolerance = 1e-6) # float32
+})
+
 test_that("a generator for predictions may return the inputs alone: an array, a data frame or a sparse matrix", {
   data <- small_data(20)
   expected <- rbind(predict(shared_parallel_model(), data$x), predict(shared_parallel_model(), data$x))

@@ -27,11 +27,14 @@ class MainThreadGenerator(keras.callbacks.Callback):
             without targets as `(x,)`. It returns None when there are no more batches.
         phase: `"train"`, `"test"` or `"predict"`: the kind of steps that use the batches.
         steps: the number of batches of one pass.
+        class_weight: the weight of each class by its number, 1 for others.
     """
 
-    def __init__(self, source: Callable[[], Any], phase: str, steps: int) -> None:
+    def __init__(
+        self, source: Callable[[], Any], phase: str, steps: int, class_weight: dict[int, float] | None = None
+    ) -> None:
         super().__init__()
-        self._source = source
+        self._source, self._class_weight = source, class_weight
         self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._owed = 0  # batches that were taken early, to learn their shapes
         self._spec = self._peek(min(steps, PEEKED))
@@ -54,7 +57,10 @@ class MainThreadGenerator(keras.callbacks.Callback):
 
     def _next(self) -> Any:
         batch = self._source()
-        return None if batch is None else _as_arrays(batch)
+        if batch is None:
+            return None
+        arrays = _as_arrays(batch)
+        return _weighted(arrays, self._class_weight) if self._class_weight else arrays
 
     def _peek(self, steps: int) -> Any:
         batches = [self._next() for _ in range(steps)]
@@ -75,7 +81,9 @@ def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **argume
     """Call `model.fit`. `x` and `validation_data` may be functions that return the next batch."""
     feeds = []
     if callable(x):
-        feeds.append(MainThreadGenerator(x, "train", _steps(arguments, "steps_per_epoch")))
+        # Keras would weight a dataset on threads of its own, ahead of the steps
+        weights = arguments.pop("class_weight", None)
+        feeds.append(MainThreadGenerator(x, "train", _steps(arguments, "steps_per_epoch"), weights))
         x = feeds[-1].dataset()
         arguments["shuffle"] = False
     if callable(validation_data):
@@ -120,6 +128,21 @@ def _as_arrays(batch: Any) -> Any:
             "Return `list(x, y)` in R, `(x, y)` in Python.",
         )
     return keras.tree.lists_to_tuples(keras.tree.map_structure(_as_array, tuple(batch)))
+
+
+def _weighted(batch: tuple[Any, ...], class_weight: dict[int, float]) -> tuple[Any, ...]:
+    """Return a batch with the weights of its classes, as Keras weights the rows of arrays."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if sample_weight is not None or not isinstance(y, np.ndarray):
+        raise refuse(
+            "batches of x and the classes of one output, for `class_weight`",
+            "several outputs, or none" if sample_weight is None else f"a list of length {len(batch)}",
+            "Return the weights of rows with each batch, in place of `class_weight`.",
+        )
+    one_hot = y.ndim > 1 and y.shape[-1] > 1
+    classes = y.argmax(-1) if one_hot else np.round(y[..., 0] if y.ndim > 1 else y).astype(int)
+    weights = [class_weight.get(int(each), 1.0) for each in classes.flat]
+    return x, y, np.reshape(weights, classes.shape).astype(keras.config.floatx())
 
 
 def _as_array(leaf: Any) -> np.ndarray:
