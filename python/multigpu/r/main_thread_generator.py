@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from multigpu.base.arrays import kept_type
+from multigpu.base.arrays import kept_type, row_weights
 from multigpu.base.refusal import refuse
 from multigpu.engines import batches_without_lookahead
 
@@ -139,10 +139,7 @@ def _weighted(batch: tuple[Any, ...], class_weight: dict[int, float]) -> tuple[A
             "several outputs, or none" if sample_weight is None else f"a list of length {len(batch)}",
             "Return the weights of rows with each batch, in place of `class_weight`.",
         )
-    one_hot = y.ndim > 1 and y.shape[-1] > 1
-    classes = y.argmax(-1) if one_hot else np.round(y[..., 0] if y.ndim > 1 else y).astype(int)
-    weights = [class_weight.get(int(each), 1.0) for each in classes.flat]
-    return x, y, np.reshape(weights, classes.shape).astype(keras.config.floatx())
+    return x, y, row_weights(y, class_weight)
 
 
 def _as_array(leaf: Any) -> np.ndarray:
