@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from equality import ONE_CALL, assert_same_numbers, mean_squared, random_ids, random_rows
+from equality import ONE_CALL, assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
 from forked_python import python
 from keras import layers, ops
 
@@ -109,6 +109,41 @@ def after_a_layer(layer):
 def test_a_layer_that_mixes_rows_is_named_without_any_rule(name):
     template = after_a_layer(RowsMixed(MIXING[name], name="mixes"))
     seen(template, X, "layer 'mixes'")
+
+
+def twice(x):
+    for _ in tf.range(2):
+        x = x - 0.1 * tf.square(x)
+    return x
+
+
+class WithItsGradient(layers.Layer):
+    """Adds the gradient of a function by its inputs, from a tape of its own."""
+
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = tf.function(function)
+
+    def call(self, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = self.function(x)
+        return x + tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_layer_with_a_tape_of_its_own_is_compared(run_eagerly):
+    def mixes(x):
+        return x * tf.while_loop(lambda i, _: i < 1, lambda i, h: (i + 1, h[::-1]), [0, x])[1]
+
+    parallel = multi_gpu_model(after_a_layer(WithItsGradient(mixes, name="mixes")), gpus=2)
+    parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
+    error = ValueError if run_eagerly else (ValueError, tf.errors.InvalidArgumentError)
+    with pytest.raises(error, match=r"(?s)" + REFUSED.format("layer 'mixes'")):
+        parallel.fit(X, Y, batch_size=16, verbose=0)
+    build = functools.partial(after_a_layer, WithItsGradient(twice))
+    compile = functools.partial(dict, **mean_squared(), run_eagerly=run_eagerly)
+    assert_same_training(build, X, Y, compile=compile, batch_size=7, only_fit=True)
 
 
 def seen(template, x, who, **kwargs):

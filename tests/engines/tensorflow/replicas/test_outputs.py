@@ -334,3 +334,60 @@ def test_the_layer_is_named_where_the_rows_are_lost_and_not_where_that_fails(sha
     with pytest.raises(ValueError, match=f"layer '{name}'") as refused:
         multi_gpu_model(Grouped(*shapes), gpus=3)(np.ones((12, 4), "float32"))
     assert said in str(refused.value)
+
+
+class Squeezed(keras.Model):
+    """Removes all axes of size 1: the batch axis, too, if a slice has one row. Trains on what its rows add up to."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.dense = layers.Dense(units, kernel_initializer="ones")
+        self(np.zeros((2, 1, 4)))
+
+    def call(self, x):
+        return tf.squeeze(self.dense(x))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.math.cumsum(tf.square(self(data[0], training=True)), axis=-1))
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("rows", [3, 4, 5])
+@pytest.mark.parametrize("units", [1, 2])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_slices_of_one_row_without_a_batch_axis_are_refused(rows, units, run_eagerly):
+    x = np.random.default_rng(0).normal(size=(5, 1, 4)).astype("float32")
+    for first in (rows, 7):  # in the first batch, or in one after a batch that was checked
+        parallel = multi_gpu_model(Squeezed(units), gpus=3)
+        parallel.compile("sgd", run_eagerly=run_eagerly, jit_compile=False)
+        if first == 7:
+            parallel.train_on_batch(np.zeros((7, 1, 4)))
+        before = parallel.get_weights()
+        with pytest.raises(ValueError, match=r"Expected (outputs with|every output of the template to have) a batch"):
+            parallel.train_on_batch(x[:rows])
+        assert_same(parallel.get_weights(), before)
+
+
+def test_slices_of_two_rows_have_a_batch_axis_and_one_row_in_all_has_what_one_device_has():
+    def compile():
+        return {"optimizer": "sgd", "jit_compile": False}
+
+    x = np.random.default_rng(0).normal(size=(18, 1, 4)).astype("float32")
+    assert_same_training(lambda: Squeezed(2), x, x, compile=compile, batch_size=6, only_fit=True)
+    plain, parallel = make_twins(lambda: Squeezed(2))
+    np.testing.assert_allclose(parallel(x[:1]), plain(x[:1]), **ONE_CALL)
+
+
+def test_one_row_may_have_outputs_of_any_rank():
+    class InNumpy(keras.Model):
+        def call(self, x):
+            return tf.numpy_function(lambda a: 2 * a, [x], tf.float32)
+
+    model = InNumpy()
+    model(X)
+    parallel = multi_gpu_model(model, gpus=3)
+    for rows in (1, 2, 3, 4, 7):
+        np.testing.assert_array_equal(parallel(X[:rows]), 2 * X[:rows])

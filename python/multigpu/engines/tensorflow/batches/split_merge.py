@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-MERGED = "merge_slices"  # the name of the op, which occurs in TensorFlow's errors
+# what occurs in TensorFlow's errors
+MERGED = "merge_slices"  # the name of the op
+BATCH_AXIS_LOST = "no batch axis in a slice of one row"
 
 
 class RowRange(NamedTuple):
@@ -58,6 +60,23 @@ def drop_standby(x: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
     An output may have several rows per row of input (a reshape to `(-1, units)`), so it is all or nothing.
     """
     return take_rows(x, 0, _num_rows(x) * tf.minimum(kept, 1))  # integers that a GPU's host computes, not the GPU
+
+
+def with_batch_axis(x: tf.Tensor, kept: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """Return an output of a slice, whose number of axes a trace does not tell, or raise an error if a row has no axis.
+
+    `tf.squeeze(x)` removes it from a slice of one row. From a batch of one row, one device removes it, too.
+
+    Args:
+        x: the output.
+        kept: (), the rows of the slice that count.
+        total: (), the rows of the global batch.
+    """
+    shape = tf.shape(x)
+    is_number = tf.cast(tf.equal(tf.size(shape), 0), tf.int32)
+    has_axis = (kept > 1) | tf.equal(tf.reduce_sum(shape[:1]), 1) | (tf.equal(total, 1) & tf.equal(is_number, 0))
+    with tf.control_dependencies([tf.debugging.Assert(has_axis, [BATCH_AXIS_LOST, shape])]):
+        return tf.reshape(x, tf.concat([shape, tf.ones([is_number], tf.int32)], axis=0))  # which can be sliced
 
 
 def merge(slices: Sequence[tf.Tensor]) -> tf.Tensor:

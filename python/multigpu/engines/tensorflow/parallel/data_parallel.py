@@ -15,6 +15,7 @@ from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
+from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
@@ -23,7 +24,7 @@ from multigpu.engines.tensorflow.replicas.run import run_replica
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
-from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced
+from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.buckets import buckets_of, is_overwritten, unpack
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import GroupSending

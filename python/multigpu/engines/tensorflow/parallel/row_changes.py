@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
-from multigpu.engines.tensorflow.batches.split_merge import MERGED
+from multigpu.engines.tensorflow.batches.split_merge import BATCH_AXIS_LOST, MERGED
+from multigpu.engines.tensorflow.private_api.gradients import tapes_of_their_own
 from multigpu.engines.tensorflow.replicas.layer_calls import (
     LayerCall,
     LayerCalls,
@@ -28,6 +29,13 @@ def name_layer(
     error: Exception, template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int
 ) -> None:
     """Raise a better error for a failed call, if a layer that needs its batch in one piece caused it."""
+    if BATCH_AXIS_LOST in str(error) or (MERGED in str(error) and re.search("must be rank|Ranks of all", str(error))):
+        raise refuse(
+            "outputs with a batch axis in slices of any size",
+            "one that has none in a slice of one row",
+            "Name the axis to remove, as in `tf.squeeze(x, axis=1)`: without a name, it may be the batch axis, too.",
+            error=WholeBatchError,
+        ) from error
     if MERGED in str(error):
         shapes = re.findall(r"shape\[\d+\] = (\[[\d,]*\])", str(error))
         raise refuse(
@@ -91,7 +99,7 @@ def _trace(template: keras.Layer, batch: CallArguments, rows: int) -> _Trace:
             outputs = keras.tree.flatten(template(*args, **kwargs))
         sizes.append([_size(x) for x in outputs if not is_constant(x)])
 
-    with contextlib.suppress(Exception), tf.init_scope():
+    with contextlib.suppress(Exception), tf.init_scope(), tapes_of_their_own():
         calls = LayerCalls(template)
         tf.function(call, autograph=False).get_concrete_function(*batch.types(rows))
     of_layers = list(in_order_of_results(calls.root))[:-1]  # and not the run itself

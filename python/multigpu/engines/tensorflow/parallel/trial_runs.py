@@ -1,4 +1,4 @@
-"""Run a replica on some rows of a batch, on one device, outside of the step: without assignments and tapes."""
+"""Run a replica on some rows of a batch, on one device, outside of the step and its tapes: without assignments."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,11 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
-from multigpu.engines.tensorflow.private_api.gradients import dense
+from multigpu.engines.tensorflow.private_api.gradients import dense, tapes_of_their_own
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
+from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.parts import scopes_noted
@@ -27,7 +28,7 @@ from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
-from multigpu.engines.tensorflow.replicas.traced import OfTrace, Traced, with_facts
+from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import is_overwritten
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
@@ -83,11 +84,12 @@ class TrialRuns:
         self.of_trace = OfTrace()
         with self._apart():
             try:
-                self._replica, traced = trace(self._replica)
+                with tapes_of_their_own():
+                    self._replica, traced = trace(self._replica)
                 self._traced = None if has_one_thread() else traced
                 ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
                 ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
-                self.of_trace = OfTrace(ways, traced.layout.same)
+                self.of_trace = OfTrace(ways, traced.layout.same, traced.layout.without_rank)
                 self._replica = dataclasses.replace(self._replica, of_trace=self.of_trace)
             except WholeBatchError:
                 raise
@@ -114,7 +116,8 @@ class TrialRuns:
                 results = traced.function(*inputs)
                 gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
             else:
-                (results, traced), gradients = with_facts(self._replica, *inputs), {}
+                with tapes_of_their_own():
+                    (results, traced), gradients = with_facts(self._replica, *inputs), {}
                 self._replica = dataclasses.replace(self._replica, draws=traced.draws)
             return Ran(rows, traced.layout.open(results), traced, gradients)
 
@@ -184,7 +187,9 @@ class TrialRuns:
             calls.noted(called),
             contextlib.suppress(Exception),
         ):
-            with_facts(self._replica, *self._taken(rows, tf.identity))
+            inputs = self._taken(rows, tf.identity)
+            with tapes_of_their_own():
+                with_facts(self._replica, *inputs)
         return calls.root
 
     def _position(self, rows: Span) -> Position:

@@ -1,11 +1,13 @@
 """Custom gradients that are deleted with the graph in which their function was called, and tapes that ask for one."""
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe  # its switch of tapes: see `tapes_of_their_own`
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops  # its registry of gradients: see `_tie`
 
@@ -44,6 +46,22 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 def is_watched(x: tf.Tensor) -> bool:
     """Return whether a tape takes the gradient of a tensor. There is no public way to ask."""
     return record.should_record_backprop([x])
+
+
+@contextlib.contextmanager
+def tapes_of_their_own() -> Iterator[None]:
+    """Let tapes that code makes in a `with` block record, also inside of a `tf.init_scope()`, which stops all.
+
+    There is no public way. Tapes around it record, too, what they watch: give the code other tensors.
+    """
+    stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
+    if stopped:
+        pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+    try:
+        yield
+    finally:
+        if stopped:
+            pywrap_tfe.TFE_Py_TapeSetStopOnThread()
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

@@ -31,6 +31,11 @@ TENSORFLOW = Required(
         ),
         "tensorflow.python.eager.context:FunctionCallOptions": ("config_proto_serialized", "executor_type"),
         "tensorflow.python.eager.record": ("should_record_backprop",),
+        "tensorflow.python.pywrap_tfe": (
+            "TFE_Py_TapeSetIsStopped",
+            "TFE_Py_TapeSetRestartOnThread",
+            "TFE_Py_TapeSetStopOnThread",
+        ),
         "tensorflow:Graph": ("_get_function",),
         "tensorflow.python.framework.tensor_util": ("constant_value_as_shape",),
         "tensorflow.python.ops.control_flow_util": ("GraphOrParentsInXlaContext",),

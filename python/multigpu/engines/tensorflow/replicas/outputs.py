@@ -1,6 +1,6 @@
 """The layout of a replica's results: flat tensors, and the meaning of each. It is the same for every replica."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,9 @@ from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
-from multigpu.engines.tensorflow.batches.split_merge import drop_standby, merge
+from multigpu.engines.tensorflow.batches.split_merge import drop_standby, merge, with_batch_axis
+from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
+from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # types of outputs that one device returns unchanged
@@ -71,6 +73,7 @@ class OutputLayout:
 
     Attributes:
         same: the places of outputs that no row reaches. Every replica has the same, as one device has it.
+        without_rank: the places of outputs with a number of axes that a trace does not tell.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class OutputLayout:
         num_noise: int,
         rows: tf.Tensor,
         of_rows: Callable[[tf.Tensor], bool],
-        known_same: Collection[int] = (),
+        of_trace: OfTrace,
     ) -> None:
         """Record what the template, and layers inside of it, returned.
 
@@ -92,7 +95,7 @@ class OutputLayout:
             num_noise: the number of states of noise.
             rows: (), how many rows the template had.
             of_rows: tells whether a tensor depends on rows, in a trace.
-            known_same: `same`, if it runs op by op, where all may depend on rows.
+            of_trace: what a trace has shown, if it runs op by op.
         """
         flat = keras.tree.flatten_with_path(outputs)
         self._flat = [output if is_constant(output) else WITH_ROWS for _, output in flat]
@@ -100,7 +103,9 @@ class OutputLayout:
         leaves = [output for _, output in flat if not is_constant(output)]
         self._structure, self._attached = keras.tree.map_structure(lambda _: 0, outputs), MasksAndLogits(leaves)
         given = [*leaves, *self._attached.of(leaves)]
-        self.same = frozenset(n for n, x in enumerate(given) if n in known_same or _is_same(x, of_rows))
+        self.same = frozenset(n for n, x in enumerate(given) if n in of_trace.same or _is_same(x, of_rows))
+        unknown = frozenset(n for n, x in enumerate(given) if isinstance(x, tf.Tensor) and x.shape.rank is None)
+        self.without_rank = unknown.union(of_trace.without_rank)
         for number, (path, output) in enumerate(zip(paths, leaves, strict=True)):
             if number not in self.same:
                 _check_batch_axis(path, output, rows)
@@ -130,9 +135,13 @@ class OutputLayout:
         noise = losses + self._num_noise
         return Result(with_rows, list(flat[rows:losses]), list(flat[losses:noise]), list(flat[noise:]))
 
-    def counted(self, with_rows: Sequence[tf.Tensor], kept: tf.Tensor) -> list[tf.Tensor]:
+    def counted(self, with_rows: Sequence[tf.Tensor], position: Position) -> list[tf.Tensor]:
         """Return the tensors of a run with the rows that count: none of an idle replica."""
-        return [x if number in self.same else drop_standby(x, kept) for number, x in enumerate(with_rows)]
+        kept, total = position.kept, position.total
+        checked = [
+            with_batch_axis(x, kept, total) if number in self.without_rank else x for number, x in enumerate(with_rows)
+        ]
+        return [x if number in self.same else drop_standby(x, kept) for number, x in enumerate(checked)]
 
     def merge(self, results: Sequence[Result]) -> list[tf.Tensor]:
         """Return the tensors of all rows, from those of slices."""

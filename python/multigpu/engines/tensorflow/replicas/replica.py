@@ -23,6 +23,7 @@ from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_by
+from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
@@ -33,7 +34,7 @@ from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
 from multigpu.engines.tensorflow.replicas.tapes import untaped
 from multigpu.engines.tensorflow.replicas.template import TemplateState
-from multigpu.engines.tensorflow.replicas.traced import Note, OfTrace, Traced
+from multigpu.engines.tensorflow.replicas.traced import Note, Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types, as_stored
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
@@ -123,8 +124,7 @@ class Replica:
         traced = shown[-1]
         note(traced)
         with_rows, losses, noise, values = traced.layout.open(results)
-        kept = Position.at_end_of(inputs).kept
-        with_rows = traced.layout.counted(with_rows, kept)
+        with_rows = traced.layout.counted(with_rows, Position.at_end_of(inputs))
         with seeds_on_host():
             packed = untaped(traced.updates.pack(values))  # no gradient comes back from new state
         if self.rows and not tf.executing_eagerly():
@@ -155,7 +155,7 @@ class Replica:
         added = [loss for number, loss in enumerate(scope.losses) if number not in losses]
         of_rows = depending_on([*flatten_composites(slices), *Position.at_end_of(inputs)])
         numbers = len(added), len(global_batch.noise), count_rows(slices[:1])
-        layout = OutputLayout(outputs, inner, *numbers, of_rows, self.of_trace.same)
+        layout = OutputLayout(outputs, inner, *numbers, of_rows, self.of_trace)
         if not (self.alone or tf.executing_eagerly()):
             components = flatten_composites(slices)
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls)

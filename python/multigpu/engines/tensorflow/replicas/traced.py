@@ -2,9 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import keras
 import tensorflow as tf
@@ -20,18 +20,6 @@ from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.rows import Rows
 
 Note: TypeAlias = Callable[["Traced"], None]
-
-
-class OfTrace(NamedTuple):
-    """The facts that a trace shows about a replica that then runs op by op.
-
-    Attributes:
-        ways: how rows of each copy of weights and tables are looked up, by their ids.
-        same: the places of outputs that no row reaches, as `OutputLayout.same`.
-    """
-
-    ways: Mapping[int, Sequence[Rows]] = {}  # it is not changed
-    same: Collection[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
