@@ -4,8 +4,11 @@
 as_counts <- function(..., least = 1) {
   counts <- list(...)
   for (name in names(counts)) {
-    if (!is.null(counts[[name]]) && !is_count(counts[[name]], least)) {
-      refuse_argument(name, counts[[name]], paste("a whole number of", least, "or more"), paste(name, "= 10"))
+    given <- counts[[name]]
+    # `steps = nrow(x) / batch_size` is rounded down, as in R's keras and keras3
+    if (grepl("steps", name) && is.numeric(given)) counts[[name]] <- trunc(given)
+    if (!is.null(given) && !is_count(counts[[name]], least)) {
+      refuse_argument(name, given, paste("a whole number of", least, "or more"), paste(name, "= 10"))
     }
   }
   lapply(counts, as_integer)

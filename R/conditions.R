@@ -112,13 +112,13 @@ clean_message <- function(message) {
 
 # The first cause that TensorFlow names for an error in a step, without the files of Python that led to the step.
 first_cause <- function(message) {
-  if (!startsWith(message, "Graph execution error:")) {
+  if (!grepl("^(Graph execution error:|<stack traces unavailable>)", message)) {
     return(message)
   }
   lines <- strsplit(message, "\n", fixed = TRUE)[[1]]
-  led_there <- "^(Graph execution error:|Detected at node .*|  File \".*|[0-9]+ root error.*|\\s*)$"
+  led_there <- "^(Graph execution error:|<stack .*>|Detected at node .*|  File \".*|[0-9]+ root error.*|\\s*)$"
   lines <- grep(led_there, lines, value = TRUE, invert = TRUE)
-  about_nodes <- grep("^\\s*\\[\\[", lines)
+  about_nodes <- grep("^(\\s*\\[\\[|Traceback)", lines)
   if (length(about_nodes) > 0) lines <- utils::head(lines, about_nodes[[1]] - 1)
   sub("^ *\\(0\\) [A-Z_]+: *", "", paste(lines, collapse = "\n"))
 }
@@ -166,7 +166,7 @@ is_null_object <- function(object) is_python_object(object) && reticulate::py_is
 
 # The texts of this package are written in Python, for both languages. Python code that they quote is translated to R.
 in_r_words <- function(text) {
-  if (!grepl("^(Expected|Left out|For multi-gpu|To call `multi_gpu_model`)", text)) {
+  if (!grepl("(?s)^(Expected .*Received: |Left out|For multi-gpu|To call `multi_gpu_model`)", text, perl = TRUE)) {
     return(text) # of Keras or TensorFlow
   }
   put_in_r_words(text)
@@ -195,7 +195,8 @@ r_words <- rbind(
   r_word("`pip install 'tensorflow\\[and-cuda\\]'`", "`install_multigpu()` and restart R"),
   r_word("\\bdocs/([a-z-]+)\\.md", "https://github.com/OWNER/multigpu/blob/main/docs/\\1.md"),
   r_type("str", "character"), r_type("float", "numeric"), r_type("int", "integer"), r_type("bool", "logical"),
-  r_type("(?:dict|list|tuple)", "list"), r_type("NoneType", "NULL"),
+  r_type("(?:dict|list|tuple)", "list"), r_type("NoneType", "NULL"), r_type("ndarray", "array"),
+  r_word(" in R, `\\(x, y\\)` in Python", ""),
   r_word("\\bmultigpu\\.(?=[a-z_0-9]+\\()", ""), # the module of a function
   r_word("\\bmultigpu\\.TooFewGPUsError\\b", "multigpu_too_few_gpus"),
   r_word("\\bNone\\b", "NULL"),

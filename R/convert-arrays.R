@@ -105,9 +105,14 @@ as_validation_data <- function(data) {
       "Use `validation_data = list(x_validation, y_validation)`."
     )
   }
-  by_name <- setequal(names(data), names[seq_along(data)])
-  data <- unname(if (by_name) data[names[seq_along(data)]] else data)
+  data <- in_order(data)
   do.call(reticulate::tuple, c(list(as_arrays(data[[1]]), as_targets(data[[2]])), as_arrays(data[-(1:2)])))
+}
+
+# `list(y = , x = )` as `list(x, y)`.
+in_order <- function(data) {
+  names <- c("x", "y", "sample_weight")[seq_along(data)]
+  unname(if (setequal(names(data), names)) data[names] else data)
 }
 
 list_shown <- function(data) {

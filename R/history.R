@@ -59,7 +59,10 @@ print.multigpu_history <- function(x, ...) {
 #' @export
 as.data.frame.multigpu_history <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint: object_name_linter.
   rows <- lapply(names(x$metrics), metric_rows, x = x)
-  do.call(rbind, c(list(metric_rows(NULL, x)), rows))
+  rows <- do.call(rbind, c(list(metric_rows(NULL, x)), rows))
+  rows$metric <- factor(rows$metric, unique(rows$metric))
+  rows$data <- factor(rows$data, c("training", "validation"))
+  rows
 }
 
 metric_rows <- function(name, x) {

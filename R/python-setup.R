@@ -77,7 +77,7 @@ has_nvidia <- function() {
 #' multigpu_sitrep()
 #' @export
 multigpu_sitrep <- function() {
-  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, Keras = NA))
+  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, JAX = NA, Keras = NA))
   report <- requirements_report(c(
     R = as.character(getRversion()),
     reticulate = as.character(utils::packageVersion("reticulate")),
@@ -105,12 +105,12 @@ multigpu_is_installed <- function() {
     on.exit(Sys.setenv(RETICULATE_USE_MANAGED_VENV = chosen))
     Sys.setenv(RETICULATE_USE_MANAGED_VENV = "no") # reticulate would make an environment for what is missing
   }
-  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, Keras = NA))
-  all(mapply(is_recent_enough, versions[names(required_versions)], required_versions))
+  versions <- tryCatch(found_versions(), error = function(e) c(Python = NA, TensorFlow = NA, JAX = NA, Keras = NA))
+  all(mapply(is_recent_enough, versions[names(required_versions())], required_versions()))
 }
 
 requirements_report <- function(found) {
-  needed <- c(R = "4.1", reticulate = "1.28", required_versions)
+  needed <- c(R = "4.1", reticulate = "1.28", required_versions())
   cures <- c(R = "install a newer R", reticulate = "install.packages(\"reticulate\")", Python = "install_multigpu()")
   is_fine <- mapply(is_recent_enough, found[names(needed)], needed)
   cure <- ifelse(names(needed) %in% names(cures), cures[names(needed)], cures[["Python"]])
@@ -156,14 +156,18 @@ gpu_line <- function(report) {
 }
 
 check_python <- function(versions) {
-  for (name in names(required_versions)) {
-    if (!is_recent_enough(versions[[name]], required_versions[[name]])) {
+  for (name in names(required_versions())) {
+    if (!is_recent_enough(versions[[name]], required_versions()[[name]])) {
       refuse_requirement(name, versions[[name]])
     }
   }
 }
 
-required_versions <- c(Python = "3.11", TensorFlow = "2.21", Keras = "3.15.1")
+# Those of one engine alone: TensorFlow, unless Keras is to run on JAX.
+required_versions <- function() {
+  engine <- if (identical(Sys.getenv("KERAS_BACKEND"), "jax")) c(JAX = "0.6.2") else c(TensorFlow = "2.21")
+  c(Python = "3.11", engine, Keras = "3.15.1")
+}
 
 is_recent_enough <- function(found, needed) {
   !is.na(found) && utils::compareVersion(gsub("[^0-9.].*$", "", found), needed) >= 0
@@ -171,7 +175,7 @@ is_recent_enough <- function(found, needed) {
 
 refuse_requirement <- function(name, found) {
   refuse(
-    c(name, " ", required_versions[[name]], " or later"),
+    c(name, " ", c(required_versions(), TensorFlow = "2.21")[[name]], " or later"),
     c(if (is.na(found)) "none" else found, ", with ", python_in_use()),
     c(python_remedy(), "; `multigpu::multigpu_sitrep()` reports details.")
   )
@@ -198,11 +202,12 @@ python_in_use <- function() {
 # Versions of Python and of the packages installed there, NA if missing. Starts Python.
 found_versions <- function() {
   if (!reticulate::py_available(initialize = TRUE)) {
-    return(c(Python = NA, TensorFlow = NA, Keras = NA))
+    return(c(Python = NA, TensorFlow = NA, JAX = NA, Keras = NA))
   }
   c(
     Python = as.character(reticulate::py_version()),
     TensorFlow = module_version("tensorflow"),
+    JAX = module_version("jax"),
     Keras = module_version("keras")
   )
 }

@@ -117,7 +117,5 @@ as_custom_object <- function(object, name) {
   if (!is_r_function(object)) {
     return(object)
   }
-  # keras3 gives a function for a class, `layer_scale <- Layer("Scale", ...)`, in whose environment is the class
-  class <- get0("__class__", environment(object), inherits = FALSE)
-  if (is_python_object(class)) class else as_tensor_function(object, name)
+  class_of(object) %||% as_tensor_function(object, name)
 }

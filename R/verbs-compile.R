@@ -8,8 +8,8 @@
 #' @param loss Name of a loss, a loss object, or an R function of `y_true` and `y_pred`. For several outputs, a list of
 #'   them, which may be named by output.
 #' @param metrics A list of names of metrics, metric objects, or R functions of `y_true` and `y_pred`. A name in this
-#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for. For several
-#'   outputs, one entry for each, which may be a list.
+#'   list is the name of the metric or, if it is the name of an output, the output that the metric is for; so is
+#'   `attr(f, "name")` of a function. For several outputs, one entry for each, which may be a list.
 #' @param loss_weights Weights of the losses of several outputs.
 #' @param sample_weight_mode,target_tensors Arguments of Keras 2, kept for their positions. Keras 3 does not have them:
 #'   a value other than `NULL` is an error.
@@ -50,7 +50,7 @@ compile_model <- function(object,
   outputs <- output_names(alive(object))
   with_clean_errors(call_python(
     object$compile, more_arguments(object, "compile", ...),
-    optimizer = optimizer,
+    optimizer = if (!missing(optimizer)) optimizer, # a template's own `compile()` may have other arguments
     loss = as_loss(loss),
     metrics = as_metrics(metrics, outputs),
     loss_weights = if (length(loss_weights) > 1) as.list(loss_weights) else loss_weights,
@@ -89,29 +89,51 @@ output_names <- function(object) {
 
 as_loss <- function(loss) {
   if (is_r_function(loss)) {
-    return(as_tensor_function(check_arguments_of(loss), "loss"))
+    return(as_callable(loss, "loss"))
   }
   if (is.list(loss) || length(loss) > 1) lapply(as.list(loss), as_loss) else loss
 }
 
 as_metrics <- function(metrics, outputs) {
-  if (is.null(metrics) || inherits(metrics, "python.builtin.object")) {
+  if (is.null(metrics) || inherits(metrics, paste0("python.builtin.", c("list", "dict", "tuple")))) {
     return(metrics)
   }
-  metrics <- if (is_r_function(metrics)) list(metrics) else as.list(metrics)
+  metrics <- if (is_r_function(metrics) || is_python_object(metrics)) list(metrics) else as.list(metrics)
   names <- names(metrics) %||% rep("", length(metrics))
   if (length(metrics) > 0 && all(names %in% outputs)) {
     return(lapply(metrics, as_metrics, outputs = NULL))
   }
   check_for_outputs(metrics, outputs)
-  unname(Map(as_metric, metrics, ifelse(names == "", "metric", names)))
+  unname(Map(as_metric, metrics, names))
 }
 
 as_metric <- function(metric, name) {
   if (is.list(metric) && !is_python_object(metric)) {
     return(as_metrics(metric, NULL)) # those of one output
   }
-  if (is_r_function(metric)) as_tensor_function(check_arguments_of(metric), name) else metric
+  if (!is_r_function(metric)) {
+    return(metric)
+  }
+  own <- attr(metric, "py_function_name") %||% attr(metric, "name") %||% "metric"
+  as_callable(metric, if (nzchar(name)) name else own)
+}
+
+# What Keras calls: a class of keras3, a loss or metric of Keras itself by its name, or a function of tensors.
+as_callable <- function(f, name) class_of(f) %||% name_in_keras(f) %||% as_tensor_function(check_arguments_of(f), name)
+
+# keras3 gives a function for a class, `layer_scale <- Layer("Scale", ...)`, in whose environment is the class.
+class_of <- function(f) {
+  class <- get0("__class__", environment(f) %||% emptyenv(), inherits = FALSE)
+  if (is_python_object(class)) class
+}
+
+# keras3 has a function for each loss and metric, which makes one: `metric_auc` is "auc".
+name_in_keras <- function(f) {
+  if (isNamespaceLoaded("keras3") && identical(environment(f), asNamespace("keras3"))) {
+    names <- grep("^(loss|metric)_", getNamespaceExports("keras3"), value = TRUE)
+    is_f <- vapply(names, function(name) identical(getExportedValue("keras3", name), f), NA)
+    sub("^[a-z]+_", "", c(names[is_f], NULL)[1L])
+  }
 }
 
 # Keras 2 took metrics for all outputs, Keras 3 takes one entry for each.

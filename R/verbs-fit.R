@@ -24,8 +24,8 @@
 #'   levels of the factor `y`, `c(no = 1, yes = 50)`.
 #' @param sample_weight Weights of the rows.
 #' @param initial_epoch Number of epochs that were trained before, to resume a training.
-#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass. Required if
-#'   `x` or `validation_data` is a function.
+#' @param steps_per_epoch,validation_steps,steps Number of batches in an epoch, in a validation, in a pass; fractions,
+#'   as in `nrow(x) / batch_size`, are rounded down. `NULL` is all batches: of a function, until it returns `NULL`.
 #' @param validation_freq After how many epochs there is a validation, or a vector of the epochs after which there is
 #'   one, counted from 1.
 #' @param ... More arguments of the same Keras method, such as `validation_batch_size`.
@@ -200,13 +200,13 @@ as_generator <- function(next_batch) {
   reticulate::r_to_py(function() {
     for_python({
       batch <- next_batch()
-      if (is.list(batch)) unname(as_batch(batch)) else batch
+      if (is.list(batch)) in_order(as_batch(batch)) else batch
     })
   }, convert = TRUE)
 }
 
-# A Python function, with more arguments than this package names.
-call_python <- function(f, more, ...) do.call(f, c(list(...), more))
+# A Python function, with more arguments than this package names, and without those that are NULL, its default.
+call_python <- function(f, more, ...) do.call(f, Filter(Negate(is.null), c(list(...), more)))
 
 # Once per session: the same call means something else for models of keras3.
 tell_default <- function(text) {

@@ -115,4 +115,24 @@ for (order in names(orders)) {
       stopifnot(identical(predict(loaded, x, verbose = 0), predict(model, x, verbose = 0)))
     "))
   })
+
+  test_that(paste("losses and metrics of keras3 have Keras' names, with keras3 attached", order), {
+    expect_runs(c(attached, "simulate_gpus(2)", model, "
+      own <- structure(function(y_true, y_pred) op_mean(y_pred), name = 'own')
+      metric_counted <- Metric('Counted', update_state = function(y_true, y_pred, sample_weight = NULL) NULL,
+        result = function() 1)
+      named <- function(model) {
+        compile(model, 'sgd', loss_huber, metrics = list(metric_mean_absolute_error, metric_auc, own, metric_counted))
+        several <- names(fit(model, x, y, epochs = 1, verbose = 0)$metrics)
+        compile(model, 'sgd', 'mse', metrics = metric_mean_squared_error(name = 'squares'))
+        list(sort(several), sort(names(fit(model, x, y, epochs = 1, verbose = 0)$metrics)))
+      }
+      keras$backend$clear_session()
+      plain <- named(build())
+      keras$backend$clear_session()
+      parallel <- named(multi_gpu_model(build(), gpus = 2))
+      print(list(plain, parallel))
+      stopifnot(identical(parallel, plain), c('own', 'mean_absolute_error') %in% parallel[[1]])
+    "))
+  })
 }

@@ -126,6 +126,19 @@ def test_a_function_that_ends_ends_training_with_keras_own_warning():
     assert source.calls == 4
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # as Keras says of its own generators
+@pytest.mark.parametrize("batches", [1, 2, 5])
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_without_a_number_of_steps_all_batches_are_taken(batches, steps_per_execution):
+    model, source = model_of_one_layer(), Source(last=batches)
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    copy = Source()
+    x = np.concatenate([copy()[0] for _ in range(batches)])
+    expected = model.evaluate(x, x[:, :1], verbose=0)
+    np.testing.assert_allclose(main_thread_generator.evaluate(model, source, verbose=0), expected, rtol=1e-6)
+    assert source.calls > batches
+
+
 def test_batches_may_differ_in_rows_and_in_length():
     lengths = iter([3, 5, 7, 4])
     model = keras.Sequential([keras.Input((None, 2)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
@@ -159,12 +172,6 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
     ("source", "arguments", "message"),
     [
         (
-            Source(),
-            {},
-            "Expected `steps_per_epoch` to give the number of batches to take from a generator. Received: "
-            "steps_per_epoch=None. Divide the number of rows by the batch size.",
-        ),
-        (
             lambda: None,
             {"steps_per_epoch": 2},
             "Expected a generator of batches. Received: one that returned no batch. It must return a list of x and y "
@@ -195,7 +202,7 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
             "none. Return the weights of rows with each batch, in place of `class_weight`.",
         ),
     ],
-    ids=["without steps", "empty", "array", "four parts", "two weights", "weights of no classes"],
+    ids=["empty", "array", "four parts", "two weights", "weights of no classes"],
 )
 def test_what_is_no_generator_of_batches_is_refused(source, arguments, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

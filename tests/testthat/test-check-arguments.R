@@ -18,7 +18,7 @@ test_that("arguments that are none are errors in R's words, with an example", {
     writeLines(error_text(fit(shared_parallel_model(), mpg ~ ., data = mtcars)))
     writeLines(error_text(fit(shared_parallel_model())))
     writeLines(error_text(evaluate(shared_parallel_model(), data$x, data$y, batch_size = 1.5)))
-    writeLines(error_text(predict(shared_parallel_model(), data$x, steps = 1.5)))
+    writeLines(error_text(predict(shared_parallel_model(), data$x, steps = 0.5)))
   })
 })
 
@@ -36,6 +36,7 @@ test_that("what Keras takes is taken", {
     epochs = 3, initial_epoch = 1, validation_split = 0.1, shuffle = "batch", verbose = FALSE, validation_freq = c(2, 3)
   )
   expect_length(history$metrics$val_loss, 2)
+  expect_identical(nrow(predict(model, data$x, batch_size = 16, steps = nrow(data$x) / 16)), 48L)
 })
 
 test_that("an argument that a function does not have is an error in R's words", {

@@ -143,7 +143,7 @@ test_that("an error of this package that passes through Python in a callback kee
 })
 
 test_that("what a text quotes of Python is in R's words", {
-  said <- function(text) in_r_words(paste("Expected", text))
+  said <- function(text) put_in_r_words(paste("Expected", text))
   expect_identical(said("x. Use `gpus=[0, 1]`, or None."), "Expected x. Use `gpus = c(0, 1)`, or NULL.")
   expect_identical(said("`compile=True` or False"), "Expected `compile = TRUE` or FALSE")
   expect_identical(said("`multigpu.estimate()` and multigpu.json"), "Expected `estimate()` and multigpu.json")
@@ -153,7 +153,9 @@ test_that("what a text quotes of Python is in R's words", {
   expect_identical(said("custom_objects={'Own': Own}"), "Expected custom_objects = list(Own = Own)")
   expect_identical(said("devices=['CPU:0', 'CPU:1']"), "Expected devices = c('CPU:0', 'CPU:1')")
   expect_identical(said("--hosts=a, TF_CONFIG='{}', a == b, x[0]"), "Expected --hosts=a, TF_CONFIG='{}', a == b, x[0]")
-  expect_identical(in_r_words("In None of Keras"), "In None of Keras")
+  for (text in c("In None of Keras", "Expected keys ['a'] in loss dict, but found None")) {
+    expect_identical(in_r_words(text), text)
+  }
 })
 
 test_that("values that Python would take for others are refused", {

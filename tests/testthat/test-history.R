@@ -18,8 +18,8 @@ test_that("a history prints its last values", {
 test_that("a history is a data frame of one row per epoch, metric and kind of data", {
   values <- as.data.frame(history_of_three())
   expect_identical(names(values), c("epoch", "value", "metric", "data"))
-  expect_identical(values$metric, rep(c("loss", "mae", "loss"), each = 3))
-  expect_identical(values$data, rep(c("training", "training", "validation"), each = 3))
+  expect_identical(values$metric, factor(rep(c("loss", "mae", "loss"), each = 3)))
+  expect_identical(values$data, factor(rep(c("training", "training", "validation"), each = 3)))
   expect_identical(values$value[7:9], c(4, 3, 2))
 })
 

@@ -21,6 +21,12 @@ test_that("the add-in calls an exported function", {
 test_that("a missing or outdated requirement is named, with the remedy", {
   expect_null(check_python(c(Python = "3.13.1", TensorFlow = "2.21.0", Keras = "3.15.1")))
   expect_null(check_python(c(Python = "3.11", TensorFlow = "2.22.0rc1", Keras = "4.0")))
+  backend <- Sys.getenv("KERAS_BACKEND", NA)
+  Sys.setenv(KERAS_BACKEND = "jax")
+  expect_null(check_python(c(Python = "3.11", TensorFlow = NA, JAX = "0.10.2", Keras = "3.15.1")))
+  without_jax <- c(Python = "3.11", TensorFlow = "2.21.0", JAX = NA, Keras = "3.15.1")
+  expect_error(check_python(without_jax), "JAX 0.6.2 or later")
+  if (is.na(backend)) Sys.unsetenv("KERAS_BACKEND") else Sys.setenv(KERAS_BACKEND = backend)
   refusal <- function(...) {
     text <- error_text(check_python(c(...)))
     writeLines(sub(reticulate::py_config()$python, "PATH", text, fixed = TRUE))

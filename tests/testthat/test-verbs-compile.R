@@ -20,6 +20,51 @@ test_that("a metric in R has its name and value", {
   expect_equal(measured$largest, max(abs(predict(parallel, data$x)[, 1] - data$y)), tolerance = 1e-6) # float32
 })
 
+test_that("a metric may be the only one, and a function may have its own name", {
+  data <- small_data()
+  measured <- function(metrics) {
+    setdiff(names(evaluate(compile(parallel_model(), "sgd", "mse", metrics), data$x, data$y)), "loss")
+  }
+  expect_identical(measured(keras$metrics$MeanAbsoluteError()), "mean_absolute_error")
+  expect_identical(measured(keras$metrics$MeanAbsoluteError), "mean_absolute_error")
+  largest <- structure(function(y_true, y_pred) max(abs(y_true - y_pred)), name = "largest")
+  expect_identical(measured(largest), "largest")
+  expect_identical(measured(list(largest)), "largest")
+  expect_identical(measured(list(other = largest)), "other")
+})
+
+test_that("a template's own `compile()` and `fit()` get the arguments that were given, and no others", {
+  distiller <- reticulate::py_run_string("
+import keras
+class Distiller(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.net = keras.layers.Dense(1)
+        self.build((None, 4))
+    def build(self, shape):
+        self.net.build(shape)
+    def compile(self, net_optimizer, loss_of_net):
+        super().compile(net_optimizer, loss_of_net)
+    def call(self, x):
+        return self.net(x)
+    def fit(self, x, y, epochs=1, **kwargs):
+        self.given = ' '.join(kwargs)
+        return super().fit(x, y, epochs=epochs, **kwargs)
+")$Distiller
+  data <- small_data()
+  train <- function(model) {
+    keras$utils$set_random_seed(0L)
+    compile(model, net_optimizer = "sgd", loss_of_net = "mse")
+    fit(model, data$x, data$y, epochs = 2)$metrics$loss
+  }
+  keras$utils$set_random_seed(0L)
+  plain <- distiller()
+  template <- distiller()
+  template$set_weights(plain$get_weights())
+  expect_equal(train(multi_gpu_model(template, 3)), train(plain), tolerance = 1e-6) # float32
+  expect_no_match(template$given, "class_weight|validation_data|steps_per_epoch")
+})
+
 test_that("Keras objects for losses and metrics are used unchanged, with their state", {
   data <- small_data()
   train <- function(model, configure) {

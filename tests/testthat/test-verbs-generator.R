@@ -103,10 +103,38 @@ test_that("an error in a generator ends training with its message", {
   expect_error(fit(shared_parallel_model(), function() stop("no file"), steps_per_epoch = 2), "^no file$")
 })
 
-test_that("a generator without a number of steps, or without batches, is an error", {
+test_that("a generator without a number of steps is taken to its end", {
+  data <- small_data()
+  parallel <- shared_parallel_model()
+  by_arrays <- evaluate(parallel, data$x, data$y)$loss
+  expect_equal(evaluate(parallel, batches_of(data, last = 5))$loss, by_arrays, tolerance = 1e-6) # float32
+  inputs <- batches_of(data, last = 5)
+  expect_identical(dim(predict(parallel, function() inputs()[1])), c(50L, 1L))
+  expect_length(fit(parallel, batches_of(data, last = 5), epochs = 1)$metrics$loss, 1)
+})
+
+test_that("a generator may name its parts, in any order", {
+  data <- small_data()
+  by_name <- function(next_batch) {
+    function() stats::setNames(rev(next_batch()), c("y", "x"))
+  }
+  expected <- evaluate(shared_parallel_model(), batches_of(data), steps = 5)
+  expect_identical(evaluate(shared_parallel_model(), by_name(batches_of(data)), steps = 5), expected)
+})
+
+test_that("a batch of another shape is an error of one line, without Python's files", {
+  sizes <- c(4, 4, 3)
+  next_batch <- function() {
+    size <- sizes[[1]]
+    sizes <<- c(sizes[-1], 3)
+    list(matrix(0, 10, size), numeric(10))
+  }
+  expect_match(error_text(fit(shared_parallel_model(), next_batch, steps_per_epoch = 3)), "\\(10, 3\\).*expected[.]$")
+})
+
+test_that("a generator without batches, or of something else, is an error", {
   data <- small_data()
   expect_snapshot({
-    writeLines(error_text(fit(shared_parallel_model(), batches_of(data))))
     writeLines(error_text(fit(shared_parallel_model(), batches_of(data, last = 0), steps_per_epoch = 2)))
     writeLines(error_text(fit(shared_parallel_model(), function() data$x, steps_per_epoch = 2)))
   })

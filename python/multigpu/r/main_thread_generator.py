@@ -26,18 +26,18 @@ class MainThreadGenerator(keras.callbacks.Callback):
         source: a function without arguments that returns the next batch as `(x, y)` or `(x, y, sample_weight)`, or
             without targets as `(x,)`. It returns None when there are no more batches.
         phase: `"train"`, `"test"` or `"predict"`: the kind of steps that use the batches.
-        steps: the number of batches of one pass.
+        steps: the number of batches of one pass. None for as many as there are.
         class_weight: the weight of each class by its number, 1 for others.
     """
 
     def __init__(
-        self, source: Callable[[], Any], phase: str, steps: int, class_weight: dict[int, float] | None = None
+        self, source: Callable[[], Any], phase: str, steps: int | None, class_weight: dict[int, float] | None = None
     ) -> None:
         super().__init__()
         self._source, self._class_weight = source, class_weight
         self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._owed = 0  # batches that were taken early, to learn their shapes
-        self._spec = self._peek(min(steps, PEEKED))
+        self._spec = self._peek(min(steps or PEEKED, PEEKED))
         setattr(self, f"on_{phase}_batch_begin", self._feed)
 
     def dataset(self) -> Any:
@@ -83,11 +83,11 @@ def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **argume
     if callable(x):
         # Keras would weight a dataset on threads of its own, ahead of the steps
         weights = arguments.pop("class_weight", None)
-        feeds.append(MainThreadGenerator(x, "train", _steps(arguments, "steps_per_epoch"), weights))
+        feeds.append(MainThreadGenerator(x, "train", arguments.get("steps_per_epoch"), weights))
         x = feeds[-1].dataset()
         arguments["shuffle"] = False
     if callable(validation_data):
-        feeds.append(MainThreadGenerator(validation_data, "test", _steps(arguments, "validation_steps")))
+        feeds.append(MainThreadGenerator(validation_data, "test", arguments.get("validation_steps")))
         validation_data = feeds[-1].dataset()
     callbacks = [*feeds, *(arguments.pop("callbacks", None) or [])]
     return model.fit(x=x, validation_data=validation_data, callbacks=callbacks, **arguments)
@@ -104,19 +104,8 @@ def predict(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
 
 
 def _with_feed(verb: Callable[..., Any], phase: str, source: Callable[[], Any], arguments: dict[str, Any]) -> Any:
-    feed = MainThreadGenerator(source, phase, _steps(arguments, "steps"))
+    feed = MainThreadGenerator(source, phase, arguments.get("steps"))
     return verb(feed.dataset(), **{**arguments, "callbacks": [feed, *(arguments.get("callbacks") or [])]})
-
-
-def _steps(arguments: dict[str, Any], name: str) -> int:
-    steps = arguments.get(name)
-    if not steps:
-        raise refuse(
-            f"`{name}` to give the number of batches to take from a generator",
-            f"{name}={steps!r}",
-            "Divide the number of rows by the batch size.",
-        )
-    return steps
 
 
 def _as_arrays(batch: Any) -> Any:
