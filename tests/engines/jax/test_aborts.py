@@ -1,7 +1,7 @@
 """No model ends the process: XLA aborts it where a sort has unevenly divided rows and indices that it cannot take.
 
-It also aborts where a Fourier transform has too few elements on a device, and where a reshape makes other rows of
-unevenly divided ones.
+It also aborts where a Fourier transform has too few elements on a device, where a reshape makes other rows of unevenly
+divided ones, and where the windows of a convolution or of pooling run along divided rows.
 
 Each case runs in a process of its own, beside its twin on one device.
 """
@@ -100,4 +100,22 @@ def test_other_rows_of_fewer_than_there_are_devices():  # aborted in the gradien
     call = "ops.reshape(ops.tile(x[:, :4], (1, 2)), (-1, 2, 2))[: ops.shape(x)[0]]"
     then = "[layers.Conv1D(4, 3, padding='same', groups=2), layers.Flatten(), layers.Dense(6)]"
     done = run(call, then=then, gpus=3, sizes=(2,))
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+WINDOWS = {  # along rows: (features, rows, 1)
+    "convolution": "ops.conv(x, ops.cos(ops.reshape(ops.arange(6.0), (3, 1, 2))), strides=2)",
+    "convolution of channels": "ops.depthwise_conv(x, ops.cos(ops.reshape(ops.arange(8.0), (4, 1, 2))), strides=2)",
+    "transposed convolution": "ops.conv_transpose(x, ops.cos(ops.reshape(ops.arange(6.0), (3, 2, 1))), strides=2)",
+    "largest": "ops.max_pool(x, 3, 1)",
+    "mean": "ops.average_pool(x, 3, 1)",
+    "parts": "ops.extract_sequences(x[..., 0], 3, 2)",
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("gpus", [3, 4])
+def test_windows_along_rows(name, gpus):
+    call = f"(lambda x: ops.transpose(ops.reshape({WINDOWS[name]}, (6, -1)))[:5])(ops.transpose(x)[..., None])"
+    done = run(call, gpus=gpus, sizes=(8, 6))
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

@@ -71,22 +71,25 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
     - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
+    - If an axis is divided along which the windows of a convolution or of pooling run, XLA gives wrong numbers, or ends
+      the process (`Check failed` of a padding).
     - If a reshape merges or splits an axis that is divided unevenly, its result is wrong, or XLA reads beyond the end
       of a list, and the process ends.
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
-    if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
-        (_, x_rows, *_), (_, y_rows, *_) = equation.params["dimension_numbers"][:2]
-        if equation.invars[0].aval.shape[x_rows] in rows:
-            return None
-        return lambda x, y: _result(equation, _in_parts(x, x_rows, mesh), _in_parts(y, y_rows, mesh))
     if kept := _axes_to_keep_whole(equation, mesh.size):
-        spec = [None if axis in kept else PartitionSpec.UNCONSTRAINED for axis in range(equation.invars[0].aval.ndim)]
-        keep = functools.partial(jax.lax.with_sharding_constraint, shardings=NamedSharding(mesh, PartitionSpec(*spec)))
-        if equation.primitive.name == "reshape":  # the result has other axes
-            return lambda x: _result(equation, keep(x))
-        return lambda x: keep(_result(equation, keep(x)))
+        keep = [functools.partial(_whole_along, mesh, axes) for axes in kept]
+        if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
+            axes = [spec[1] for spec in equation.params["dimension_numbers"][:2]]
+            if equation.invars[0].aval.shape[axes[0]] not in rows:
+                keep[:2] = [functools.partial(_in_parts, mesh, axis) for axis in axes]
+
+        def along_whole_axes(*inputs: jax.Array) -> Any:
+            results = _result(equation, *(each(x) for each, x in zip(keep, inputs, strict=False)))
+            return jax.tree.map(keep[-1], results)
+
+        return along_whole_axes
     if _pads_few(equation):
         begins, shape = [low for low, *_ in equation.params["padding_config"]], equation.outvars[0].aval.shape
         return lambda few, value: jax.lax.dynamic_update_slice(jax.numpy.full(shape, value), few, begins)
@@ -106,14 +109,28 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     return function
 
 
-def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int) -> Collection[int]:
-    """Return the axes along which a Fourier transform, a cumulative operation or an uneven reshape runs."""
+def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int) -> Sequence[Collection[int]]:
+    """Return the axes of each input, then of the result, along which windows, transforms and others run."""
     name, params = equation.primitive.name, equation.params
+    if name == "conv_general_dilated":
+        return [spec[2:] for spec in params["dimension_numbers"]]
+    if "window_dimensions" in params:
+        axes = [axis for axis, size in enumerate(params["window_dimensions"]) if size > 1]
+        return [axes if x.aval.ndim else () for x in (*equation.invars, *equation.outvars[:1])]
     if name == "fft":
-        return range(equation.invars[0].aval.ndim)[-len(params["fft_lengths"]) :]
+        return [range(equation.invars[0].aval.ndim)[-len(params["fft_lengths"]) :]] * 2
     if name == "reshape":
-        return _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
-    return [params["axis"]] if name.startswith("cum") else []
+        changed = _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
+        return [changed, ()] if changed else []  # the result has other axes
+    return [[params["axis"]]] * 2 if name.startswith("cum") else []
+
+
+def _whole_along(mesh: Mesh, axes: Collection[int], x: jax.Array) -> jax.Array:
+    """Return an array that is not divided along some axes."""
+    if not axes:
+        return x
+    spec = [None if axis in axes else PartitionSpec.UNCONSTRAINED for axis in range(x.ndim)]
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*spec)))
 
 
 def _axes_that_change(before: Sequence[int], after: Sequence[int], devices: int) -> Collection[int]:
@@ -125,7 +142,7 @@ def _axes_that_change(before: Sequence[int], after: Sequence[int], devices: int)
     return range(first, len(before) - last) if any(size > 1 and size % devices for size in sizes) else []
 
 
-def _in_parts(x: jax.Array, axis: int, mesh: Mesh) -> jax.Array:
+def _in_parts(mesh: Mesh, axis: int, x: jax.Array) -> jax.Array:
     """Return an array in equal parts along an axis, with zeros at its end."""
     keep, missing = jax.lax.with_sharding_constraint, -x.shape[axis] % mesh.size
     if missing:  # on all devices: XLA ends the process if it adds zeros to some parts
