@@ -21,7 +21,11 @@ rng = np.random.default_rng(0)
 x, y = rng.normal(size=(8, 6)).astype("float32"), rng.normal(size=({rows}, 6)).astype("float32")
 
 class Own(layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(8, 1, 2), initializer="glorot_uniform")
+
     def call(self, x):
+        own = self
         return {call}
 
 def train(gpus):
@@ -104,12 +108,10 @@ def test_other_rows_of_fewer_than_there_are_devices():  # aborted in the gradien
 
 
 WINDOWS = {  # along rows: (features, rows, 1)
-    "convolution": "ops.conv(x, ops.cos(ops.reshape(ops.arange(6.0), (3, 1, 2))), strides=2)",
-    "convolution of channels": "ops.depthwise_conv(x, ops.cos(ops.reshape(ops.arange(8.0), (4, 1, 2))), strides=2)",
-    "transposed convolution": "ops.conv_transpose(x, ops.cos(ops.reshape(ops.arange(6.0), (3, 2, 1))), strides=2)",
+    "convolution": "ops.conv(x, own.kernel[: x.shape[1]], strides=2)",
+    "convolution of channels": "ops.depthwise_conv(x, own.kernel[: x.shape[1]], strides=2)",
     "largest": "ops.max_pool(x, 3, 1)",
-    "mean": "ops.average_pool(x, 3, 1)",
-    "parts": "ops.extract_sequences(x[..., 0], 3, 2)",
+    "parts": "ops.extract_sequences(x[..., 0], x.shape[1], 2)",
 }
 
 
@@ -118,4 +120,12 @@ WINDOWS = {  # along rows: (features, rows, 1)
 def test_windows_along_rows(name, gpus):
     call = f"(lambda x: ops.transpose(ops.reshape({WINDOWS[name]}, (6, -1)))[:5])(ops.transpose(x)[..., None])"
     done = run(call, gpus=gpus, sizes=(8, 6))
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("how", ["{'jit_compile': False}", "{}"])
+def test_windows_along_rows_op_by_op_or_in_a_loop_of_ones_own(how):
+    call = f"ops.concatenate([{', '.join(WINDOWS[name] for name in ('convolution', 'largest'))}], axis=-2)"
+    call = f"(lambda x: ops.transpose(ops.reshape({call.replace('own.kernel', 'own.kernel[..., :1]')}, (6, -1)))[:5])"
+    done = run(f"{call}(ops.transpose(x)[..., None])", how, loop="" if "jit" in how else LOOP, sizes=(8,))
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

@@ -293,6 +293,27 @@ def test_an_error_in_a_step_leaves_the_template_as_it_was():
     parallel.fit(X, Y, verbose=0)
 
 
+@pytest.mark.parametrize("cpu_relocation", [False, True])
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_in_data_is_raised_as_it_is_and_the_template_keeps_its_weights(cpu_relocation, verb, error):
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+    parallel = multigpu.multi_gpu_model(template, 3, cpu_relocation=cpu_relocation)
+    parallel.compile("sgd", "mse")
+    x, y = random_rows(6, 4), random_rows(6, 2)
+    before = template.get_weights()
+
+    def batches():
+        yield (x, y) if verb == "evaluate" else (x,)
+        raise error("no file")
+
+    with pytest.raises(error, match="no file"):
+        getattr(parallel, verb)(batches(), steps=3, verbose=0)
+    for actual, expected in zip(template.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    parallel.fit(x, y, verbose=0)
+
+
 def test_as_many_traces_as_on_one_device():
     def traces(parallel):
         seen = []

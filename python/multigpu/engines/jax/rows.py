@@ -33,21 +33,22 @@ class Rows:
     dtype = property(lambda self: self.value.dtype)
 
 
-def send(batch: Any, layout: Layout, fill: bool) -> Any:
+def send(batch: Any, layout: Layout, fill: bool, whole: bool = False) -> Any:
     """Return a batch on the mesh, to be opened in the step.
 
     Args:
         batch: arrays.
         layout: the layout of the mesh.
         fill: whether rows are padded until the devices divide them. Otherwise, each device has all of them.
+        whole: whether each device has all rows in any case.
     """
     # the parts of a sparse array have no rows of the batch
     return jax.tree.map(
-        partial(_send, layout=layout, fill=fill), batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse)
+        partial(_send, layout=layout, fill=fill, whole=whole), batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse)
     )
 
 
-def _send(x: Any, layout: Layout, fill: bool) -> Rows:
+def _send(x: Any, layout: Layout, fill: bool, whole: bool) -> Rows:
     if isinstance(x, Rows):  # of several workers
         return x
     if isinstance(x, JAXSparse):
@@ -56,6 +57,8 @@ def _send(x: Any, layout: Layout, fill: bool) -> Rows:
     if not x.ndim or not x.shape[0]:
         return Rows(put(x, layout.copied), None)
     count = x.shape[0]
+    if whole:
+        return Rows(put(x, layout.copied), (count,))
     missing = -count % layout.mesh.size
     if not fill or not missing:
         return Rows(put(x, layout.rows(count)), (count,))

@@ -13,11 +13,11 @@ from multigpu.base.replaced import replaced
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
-from multigpu.engines.jax.moves import has, needs_whole_weights
+from multigpu.engines.jax.moves import has, has_windows_elsewhere, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import bring_plain_home, layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
-from multigpu.engines.jax.private_api.divided_weights import divided_weights, is_traced
+from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import trace
 from multigpu.engines.jax.refused import check_no_distribution
@@ -79,7 +79,9 @@ class Training(keras.Model):
         if not is_traced():
             return call(*weights, arrays)
         program, _ = trace(layout.mesh, call, *weights, arrays)
-        if not has(program, "fft", "sort"):  # this call and its gradient are not edited: see `divisible()`
+        rows = {x.shape[0] for x in jax.tree.leaves(arrays) if x.ndim}
+        # this call and its gradient are not edited: see `divisible()`
+        if not has(program, "fft", "sort") and not has_windows_elsewhere(program, rows):
             arrays = jax.tree.map(lambda x: divide(x, layout), arrays)
         if needs_whole_weights(program, len(jax.tree.leaves(weights))):
             weights = gathered(weights, layout)
@@ -129,12 +131,17 @@ class Training(keras.Model):
                 place(template.variables, layout_of(self.plan).alone)
             try:
                 yield
+            except BaseException:
+                if not all(map(has_value, variables_of(template))):  # as Keras leaves them after an evaluation
+                    template.jax_state_sync()
+                raise
             finally:
                 for _, step in self._made.values():
                     step.forget()
                 for name, function in before.items():
                     setattr(template, name, function if compilation(template) is compiled else None)
-                if self.plan.cpu_relocation:  # arrays in pinned memory cannot be used in computations outside of a step
+                # arrays in pinned memory cannot be used in computations outside of a step
+                if self.plan.cpu_relocation and all(map(has_value, variables_of(template))):
                     send_home(variables_of(template))
 
     # Answers --------------------------------------------------------------------------------------------------------

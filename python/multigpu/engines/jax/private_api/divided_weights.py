@@ -41,6 +41,11 @@ def is_divided(variable: keras.Variable) -> bool:
     return all(name.startswith("gpus") for name in sharding.mesh.axis_names)  # as `make_mesh` names them
 
 
+def has_value(variable: keras.Variable) -> bool:
+    """Return whether a variable has a value. Keras' loops take it away while they run."""
+    return variable._value is not None
+
+
 def _value(variable: keras.Variable) -> jax.Array:
     """The current value of the variable. Inside of a traced function, it is whole on each of its devices."""
     value = _of_keras.fget(variable)
