@@ -141,8 +141,16 @@ def test_a_layer_with_a_tape_of_its_own_is_compared(run_eagerly):
     error = ValueError if run_eagerly else (ValueError, tf.errors.InvalidArgumentError)
     with pytest.raises(error, match=r"(?s)" + REFUSED.format("layer 'mixes'")):
         parallel.fit(X, Y, batch_size=16, verbose=0)
-    build = functools.partial(after_a_layer, WithItsGradient(twice))
-    compile = functools.partial(dict, **mean_squared(), run_eagerly=run_eagerly)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_layer_with_a_tape_of_its_own_that_keeps_rows_apart_trains_as_on_one_device(run_eagerly):
+    def build():
+        return after_a_layer(WithItsGradient(twice))
+
+    def compile():
+        return {**mean_squared(), "run_eagerly": run_eagerly}
+
     assert_same_training(build, X, Y, compile=compile, batch_size=7, only_fit=True)
 
 
