@@ -1,13 +1,14 @@
 #' Install the Python packages that multigpu requires
 #'
-#' Creates a virtual environment with TensorFlow and Keras. R finds it after a restart, without further settings. On
-#' Linux with an NVIDIA driver, it includes the CUDA libraries that TensorFlow requires. With reticulate 1.41 or later
-#' you often do not need it: if no other Python is selected, reticulate creates an environment itself.
+#' Creates a virtual environment with Keras and TensorFlow, or JAX if the environment variable `KERAS_BACKEND` is
+#' `"jax"`. R finds it after a restart, without further settings. On Linux with an NVIDIA driver, it includes the CUDA
+#' libraries. With reticulate 1.41 or later you often do not need it: if no other Python is selected, reticulate creates
+#' an environment itself.
 #'
 #' @param envname Name of the virtual environment.
 #' @param python Path of a Python interpreter, version 3.11 or later, with which to create the environment. `NULL` is
 #'   the one that reticulate finds. With reticulate before 1.38 it must be version 3.11.
-#' @param cuda Whether to install the CUDA libraries that TensorFlow requires for NVIDIA GPUs.
+#' @param cuda Whether to install the CUDA libraries that TensorFlow or JAX requires for NVIDIA GPUs.
 #' @return `NULL`, invisibly.
 #' @family set-up
 #' @examples
@@ -54,7 +55,11 @@ python_version <- function(python) {
 
 python_packages <- function(reticulate = utils::packageVersion("reticulate"), cuda = FALSE) {
   c(
-    if (cuda) "tensorflow[and-cuda]>=2.21" else "tensorflow>=2.21",
+    if (runs_on_jax()) {
+      if (cuda) "jax[cuda12]>=0.6.2" else "jax>=0.6.2"
+    } else {
+      if (cuda) "tensorflow[and-cuda]>=2.21" else "tensorflow>=2.21"
+    },
     "keras>=3.15.1",
     if (reticulate < "1.38") "numpy>=1.26,<2" else "numpy>=1.26", # older versions cannot read arrays of numpy 2
     "h5py>=3.14"
@@ -165,9 +170,10 @@ check_python <- function(versions) {
 
 # Those of one engine alone: TensorFlow, unless Keras is to run on JAX.
 required_versions <- function() {
-  engine <- if (identical(Sys.getenv("KERAS_BACKEND"), "jax")) c(JAX = "0.6.2") else c(TensorFlow = "2.21")
-  c(Python = "3.11", engine, Keras = "3.15.1")
+  c(Python = "3.11", if (runs_on_jax()) c(JAX = "0.6.2") else c(TensorFlow = "2.21"), Keras = "3.15.1")
 }
+
+runs_on_jax <- function() identical(Sys.getenv("KERAS_BACKEND"), "jax")
 
 is_recent_enough <- function(found, needed) {
   !is.na(found) && utils::compareVersion(gsub("[^0-9.].*$", "", found), needed) >= 0

@@ -132,7 +132,7 @@ name_in_keras <- function(f) {
   if (isNamespaceLoaded("keras3") && identical(environment(f), asNamespace("keras3"))) {
     names <- grep("^(loss|metric)_", getNamespaceExports("keras3"), value = TRUE)
     is_f <- vapply(names, function(name) identical(getExportedValue("keras3", name), f), NA)
-    sub("^[a-z]+_", "", c(names[is_f], NULL)[1L])
+    if (any(is_f)) sub("^[a-z]+_", "", names[is_f][[1]])
   }
 }
 

@@ -26,6 +26,8 @@ test_that("a missing or outdated requirement is named, with the remedy", {
   expect_null(check_python(c(Python = "3.11", TensorFlow = NA, JAX = "0.10.2", Keras = "3.15.1")))
   without_jax <- c(Python = "3.11", TensorFlow = "2.21.0", JAX = NA, Keras = "3.15.1")
   expect_error(check_python(without_jax), "JAX 0.6.2 or later")
+  expect_match(python_packages(), "^jax>=", all = FALSE)
+  expect_no_match(python_packages(), "^tensorflow")
   if (is.na(backend)) Sys.unsetenv("KERAS_BACKEND") else Sys.setenv(KERAS_BACKEND = backend)
   refusal <- function(...) {
     text <- error_text(check_python(c(...)))

@@ -58,7 +58,7 @@ class StepFunction:
     def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         if state is not self._last:
             state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
-        # XLA's partitioner has faults, which a program is edited against; a training step op by op is none
+        # op by op there is no program to be edited against faults of XLA's partitioner, which are in gradients
         whole = self._kind == "train" and not self._compiled
         outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled, whole=whole))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
