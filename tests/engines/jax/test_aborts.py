@@ -108,8 +108,8 @@ def test_other_rows_of_fewer_than_there_are_devices():  # aborted in the gradien
 
 
 WINDOWS = {  # along rows: (features, rows, 1)
-    "convolution": "ops.conv(x, own.kernel[: x.shape[1]], strides=2)",
-    "convolution of channels": "ops.depthwise_conv(x, own.kernel[: x.shape[1]], strides=2)",
+    "convolution": "ops.conv(ops.tile(x, (4, 1, 1)), own.kernel[: x.shape[1]], strides=2)",
+    "convolution of channels": "ops.depthwise_conv(ops.tile(x, (4, 1, 1)), own.kernel[: x.shape[1]], strides=2)",
     "largest": "ops.max_pool(x, 3, 1)",
     "parts": "ops.extract_sequences(x[..., 0], x.shape[1], 2)",
 }
@@ -125,7 +125,7 @@ def test_windows_along_rows(name, gpus):
 
 @pytest.mark.parametrize("how", ["{'jit_compile': False}", "{}"])
 def test_windows_along_rows_op_by_op_or_in_a_loop_of_ones_own(how):
-    call = f"ops.concatenate([{', '.join(WINDOWS[name] for name in ('convolution', 'largest'))}], axis=-2)"
-    call = f"(lambda x: ops.transpose(ops.reshape({call.replace('own.kernel', 'own.kernel[..., :1]')}, (6, -1)))[:5])"
+    both = f"ops.concatenate([ops.conv(x, own.kernel[: x.shape[1], ..., :1]), {WINDOWS['largest']}], axis=-2)"
+    call = f"(lambda x: ops.transpose(ops.reshape({both}, (6, -1)))[:5])"
     done = run(f"{call}(ops.transpose(x)[..., None])", how, loop="" if "jit" in how else LOOP, sizes=(8,))
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
