@@ -113,12 +113,17 @@ def test_r_reads_the_news_in_groups_and_cites_what_the_citation_file_does():
 
 
 def test_python_and_r_ask_for_the_same_versions():
-    asked = dict(re.fullmatch(r"(\w+)>=([\d.]+)", each).groups() for each in PROJECT["dependencies"])
+    extras = PROJECT["optional-dependencies"]
+    asked = dict(each.split(">=") for each in [*PROJECT["dependencies"], *extras["jax"]])
+    with_cuda = dict(each.split(">=") for each in [*extras["cuda"], *extras["jax-cuda"]])
     for_r = (ROOT / "R" / "python-setup.R").read_text()
-    assert dict(re.findall(r'"(tensorflow|keras|numpy|h5py)>=([\d.]+)"', for_r)) == asked
-    wanted = {"Python": PROJECT["requires-python"][2:], "TensorFlow": asked["tensorflow"], "Keras": asked["keras"]}
+    assert dict(re.findall(r'"([\w\[\]-]+)>=([\d.]+)"', for_r)) == {**asked, **with_cuda}
+    assert [with_cuda[each] for each in sorted(with_cuda)] == [asked["jax"], asked["tensorflow"]]
+    wanted = {"Python": PROJECT["requires-python"][2:]}
+    wanted |= {name: asked[name.lower()] for name in ("TensorFlow", "JAX", "Keras")}
     assert dict(re.findall(r"(\w+) \(>= ([\d.]+)\)", DESCRIPTION["SystemRequirements"])) == wanted
-    assert dict(re.findall(r'(\w+) = "([\d.]+)"', re.search(r"required_versions <- c\((.*)\)", for_r)[1])) == wanted
+    body = re.search(r"required_versions <- function\(\) {(.*?)}", for_r, re.DOTALL)[1]
+    assert dict(re.findall(r'(\w+) = "([\d.]+)"', body)) == wanted
 
 
 def test_the_lowest_versions_tested_are_those_that_are_asked_for():
