@@ -17,8 +17,8 @@ NO_BATCH_AXIS = (
 
 LAYER_TO_NAME = (
     "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-    "Received: {layer}. Return one output row for each input row there, or run the template on one device. "
-    "The error was: {error}"
+    "Received: {layer}. Return one output row for each input row there, or run the template on one device, or with "
+    "`KERAS_BACKEND=jax`, where layers see the whole batch. The error was: {error}"
 )
 
 
@@ -233,7 +233,8 @@ def test_so_is_a_functional_model_with_such_a_layer():
 def stateful(name):
     return (
         f"Expected layers that keep nothing between batches. Received: the stateful layer {name!r}, whose state has "
-        "one row per row of a global batch. Use `stateful=False`, or train the template on one device."
+        "one row per row of a global batch. Use `stateful=False`, or run the template on one device, or with "
+        "`KERAS_BACKEND=jax`, where layers see the whole batch."
     )
 
 

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, fl
 from multigpu.engines.tensorflow.parallel.differences import amplified, differences, is_half, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
 from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, has_one_thread, with_other_last_digits
-from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
+from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE, WholeBatchError, not_one_by_one
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
 
@@ -118,8 +118,8 @@ class FirstBatchCheck:
             who,
             f"With rows {first} and {last} of the first batch in separate slices, {self.seen}. Keep the rows "
             "separate in this layer; or compare them in a loss function or with `add_loss()`, which see the "
-            f"global batch; or run the template on one device. With {SWITCH}=0 nothing is checked: each replica "
-            "then sees its slice alone.",
+            f"global batch; or {IN_ONE_PIECE}. With {SWITCH}=0 nothing is checked: each replica then sees its slice "
+            "alone.",
         )
 
     def _check(self, inputs: Sequence[tf.Tensor]) -> None:

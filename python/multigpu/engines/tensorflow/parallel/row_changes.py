@@ -19,7 +19,7 @@ from multigpu.engines.tensorflow.replicas.layer_calls import (
     tensors_of,
 )
 from multigpu.engines.tensorflow.replicas.outputs import is_constant
-from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError, not_one_by_one
+from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE, WholeBatchError, not_one_by_one
 from multigpu.private_api.layers import sublayers
 
 MANY = 840  # rows to use if their number is open: divisible by all small numbers
@@ -47,9 +47,7 @@ def name_layer(
         ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
-        use = (
-            f"Return one output row for each input row there, or run the template on one device. The error was: {error}"
-        )
+        use = f"Return one output row for each input row there, or {IN_ONE_PIECE}. The error was: {error}"
         raise not_one_by_one(change, use) from error
 
 

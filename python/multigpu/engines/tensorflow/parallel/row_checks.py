@@ -12,6 +12,7 @@ from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
 from multigpu.engines.tensorflow.replicas.global_batch import depending_on
 from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
+from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE
 from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
 from multigpu.private_api.layers import inputs_of, is_fixed, sublayers, symbolic
@@ -64,7 +65,7 @@ def _check_stateless(model: keras.Model) -> None:
             raise refuse(
                 "layers that keep nothing between batches",
                 f"the stateful layer {layer.name!r}, whose state has one row per row of a global batch",
-                "Use `stateful=False`, or train the template on one device.",
+                f"Use `stateful=False`, or {IN_ONE_PIECE}.",
             )
 
 

@@ -14,6 +14,9 @@ OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the valu
 FUNCTIONS = (*LOOPS, *CHOICES, *CALLS)  # some of their results may read rows, and others not
 
 
+IN_ONE_PIECE = "run the template on one device, or with `KERAS_BACKEND=jax`, where layers see the whole batch"
+
+
 class WholeBatchError(ValueError):
     """A layer needs its batch in one piece."""
 
@@ -57,7 +60,7 @@ def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], ca
                 f"layer {layer.name!r}, whose {mix.op.type} computes numbers of shape {tuple(mix.made.shape)} from all "
                 f"rows{of}",
                 "Keep the batch axis; or compare rows in a loss function or with `add_loss()`, which see the "
-                "global batch; or run the template on one device.",
+                f"global batch; or {IN_ONE_PIECE}.",
             )
 
 
