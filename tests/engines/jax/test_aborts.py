@@ -129,3 +129,9 @@ def test_windows_along_rows_op_by_op_or_in_a_loop_of_ones_own(how):
     call = f"(lambda x: ops.transpose(ops.reshape({both}, (6, -1)))[:5])"
     done = run(f"{call}(ops.transpose(x)[..., None])", how, loop="" if "jit" in how else LOOP, sizes=(8,))
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+def test_windows_along_rows_in_a_loop_of_ones_own_with_as_many_features_as_rows():
+    features = "ops.transpose(ops.concatenate([x, x[:, :2]], axis=1))[..., None]"
+    done = run(f"ops.transpose(ops.max_pool({features}, 3, 1, 'same')[:6, :, 0])", loop=LOOP, sizes=())
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]

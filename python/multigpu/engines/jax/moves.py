@@ -1,7 +1,7 @@
 """Find out whether a program moves numbers along an axis, by other operations than lookups in tables of weights."""
 
 import math
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import jax
@@ -55,24 +55,6 @@ def needs_whole_weights(program: core.ClosedJaxpr, weights: int) -> bool:
         return not isinstance(operand, Zeros) or lookup not in looked_up
 
     return any(moves(equation, *given) for equation, given in operations(program, inputs, {}))
-
-
-def has_windows_elsewhere(program: Any, rows: Collection[int]) -> bool:
-    """Return whether windows of a convolution or of pooling may run along the rows of a batch.
-
-    Args:
-        program: a program.
-        rows: the numbers of rows. If the first axis of a batch for windows is one of them, its rows are there.
-    """
-
-    def batch_axis(equation: core.JaxprEqn) -> int | None:
-        numbers = equation.params.get("dimension_numbers")
-        if equation.primitive.name == "conv_general_dilated":
-            return int(numbers.lhs_spec[0])
-        return 0 if "window_dimensions" in equation.params else None
-
-    found = ((equation, batch_axis(equation)) for equation, _ in operations(program, [], {}))
-    return any(axis is not None and equation.invars[0].aval.shape[axis] not in rows for equation, axis in found)
 
 
 def has(program: Any, *names: str) -> bool:

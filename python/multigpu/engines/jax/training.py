@@ -13,13 +13,13 @@ from multigpu.base.replaced import replaced
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
-from multigpu.engines.jax.moves import has, has_windows_elsewhere, needs_whole_weights
+from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import bring_plain_home, layout_of, place, send_home, settle, variables_of
 from multigpu.engines.jax.private_api.batches import batches_on_host
 from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
-from multigpu.engines.jax.program import trace
+from multigpu.engines.jax.program import run, trace
 from multigpu.engines.jax.refused import check_no_distribution
 from multigpu.engines.jax.rows import divide, send
 from multigpu.engines.jax.steps import KINDS, StepFunction
@@ -78,14 +78,12 @@ class Training(keras.Model):
 
         if not is_traced():
             return call(*weights, arrays)
-        program, _ = trace(layout.mesh, call, *weights, arrays)
-        rows = {x.shape[0] for x in jax.tree.leaves(arrays) if x.ndim}
-        # this call and its gradient are not edited: see `divisible()`
-        if not has(program, "fft", "sort") and not has_windows_elsewhere(program, rows):
+        program, results = trace(layout.mesh, call, *weights, arrays)
+        if not has(program, "fft", "sort"):  # their gradients are not edited: see `divisible()`
             arrays = jax.tree.map(lambda x: divide(x, layout), arrays)
         if needs_whole_weights(program, len(jax.tree.leaves(weights))):
             weights = gathered(weights, layout)
-        return call(*weights, arrays)
+        return run(program, results, *weights, arrays)
 
     def _check_scope(self) -> None:
         check_no_distribution()
