@@ -17,8 +17,8 @@ NO_BATCH_AXIS = (
 
 LAYER_TO_NAME = (
     "Expected layers that take the rows of a batch one by one, so that slices of it can be run and merged. "
-    "Received: {layer}. Return one output row for each input row there, or run the template on one device, or with "
-    "`KERAS_BACKEND=jax`, where layers see the whole batch. The error was: {error}"
+    "Received: {layer}. Return one output row for each input row there, for any number of rows; or run the template on "
+    "one device, or with `KERAS_BACKEND=jax`, where layers see the whole batch. The error was: {error}"
 )
 
 
@@ -444,10 +444,11 @@ def test_a_layer_that_fails_with_the_only_row_of_a_slice_is_named():
 
 
 def test_an_error_that_one_device_has_too_is_left_as_it_is():
-    parallel = multi_gpu_model(called_on_six_rows(layers.LSTM(2)), gpus=2)
-    with pytest.raises(ValueError, match="Dimensions must be equal") as error:
-        parallel(np.ones((6, 5, 4), "float32"))
-    assert "one by one" not in str(error.value)
+    template = called_on_six_rows(layers.LSTM(2))
+    for model in (template, multi_gpu_model(template, gpus=2)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible") as error:
+            model(np.ones((6, 5, 4), "float32"))
+        assert "one by one" not in str(error.value)
 
 
 # Own training steps -------------------------------------------------------------------------------------------------

@@ -19,6 +19,11 @@ def refuse(expected: str, received: str, use: str = "", error: type[E] = ValueEr
     return refusal
 
 
+def is_refusal(error: Exception) -> bool:
+    """Return whether an error is one of these."""
+    return "expected" in vars(error)
+
+
 def with_more(error: E, text: str) -> E:
     """Return the same error, with one more sentence on what to do."""
     longer = type(error)(f"{error} {text}")

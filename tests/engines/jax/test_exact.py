@@ -297,6 +297,26 @@ def test_a_reshape_of_an_axis_with_uneven_rows():
     assert_same(build, random_rows(24, 6), **given)
 
 
+class FilteredWeight(keras.layers.Layer):
+    """Multiplies rows by a weight, from which it takes the mean of some frequencies."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(4, 64, shape[-1]), initializer="he_normal")
+
+    def call(self, x):
+        frequencies = jax.numpy.fft.fft(self.kernel.value, axis=-1)
+        return x @ jax.numpy.real(jax.numpy.fft.ifft(0.9 * frequencies, axis=-1)).mean(0).T
+
+
+def test_a_fourier_transform_of_a_weight_and_back():
+    """XLA for CPUs refuses it if the first axis of the weight is divided."""
+
+    def build():
+        return keras.Sequential([keras.Input((48,)), FilteredWeight(), layers.Dense(3)])
+
+    assert_same(build, random_rows(21, 48), gpus=8, batch_size=7)
+
+
 @pytest.mark.parametrize("gpus", [4, 8])
 @pytest.mark.parametrize("rows", [2, 4, 12, 16])
 @pytest.mark.parametrize("build", [positions(6), in_groups], ids=["whole", "in groups"])

@@ -78,7 +78,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
-    if kept := _axes_to_keep_whole(equation, mesh.size):
+    if kept := _axes_to_keep_whole(equation, mesh.size, rows):
         keep = [functools.partial(_whole_along, mesh, axes) for axes in kept]
         if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
             axes = [spec[1] for spec in equation.params["dimension_numbers"][:2]]
@@ -109,7 +109,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     return function
 
 
-def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int) -> Sequence[Collection[int]]:
+def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[int]) -> Sequence[Collection[int]]:
     """Return the axes of each input, then of the result, along which windows, transforms and others run."""
     name, params = equation.primitive.name, equation.params
     if name == "conv_general_dilated":
@@ -117,8 +117,10 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int) -> Sequence[Colle
     if "window_dimensions" in params:
         axes = [axis for axis, size in enumerate(params["window_dimensions"]) if size > 1]
         return [axes if x.aval.ndim else () for x in (*equation.invars, *equation.outvars[:1])]
-    if name == "fft":
-        return [range(equation.invars[0].aval.ndim)[-len(params["fft_lengths"]) :]] * 2
+    if name == "fft":  # XLA for CPUs ends in an error if it divides other axes than that of rows
+        shape = equation.invars[0].aval.shape
+        of_batch = len(params["fft_lengths"]) < len(shape) and shape[0] in rows
+        return [range(int(of_batch), len(shape))] * 2
     if name == "reshape":
         changed = _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
         return [changed, ()] if changed else []  # the result has other axes

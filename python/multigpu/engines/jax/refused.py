@@ -1,5 +1,7 @@
 """Raise errors that name what this engine cannot do."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import NoReturn
 
 import keras
@@ -34,6 +36,21 @@ def check_no_distribution() -> None:
             f"{type(distribution).__name__}",
             "Unset it with `keras.distribution.set_distribution(None)`.",
         )
+
+
+@contextlib.contextmanager
+def callbacks_named() -> Iterator[None]:
+    """Make JAX's error for a callback to the host name it, in a `with` block that runs op by op on several devices."""
+    try:
+        yield
+    except TypeError as error:
+        if "SdyArray" not in str(error):
+            raise
+        raise refuse(
+            "no callback to the host, such as `jax.pure_callback()`, in a direct call or a step that is not compiled",
+            "a layer with one, which JAX runs there on one device only",
+            "Use `fit()`, `evaluate()` or `predict()`, compiled with the default of `run_eagerly` and `jit_compile`.",
+        ) from error
 
 
 def on_device(device: str) -> NoReturn:

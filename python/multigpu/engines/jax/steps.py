@@ -12,6 +12,7 @@ from multigpu.engines.jax.moves import needs_whole_weights
 from multigpu.engines.jax.private_api.divided_weights import divided_weights
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace, whole_gradients
+from multigpu.engines.jax.refused import callbacks_named
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -87,7 +88,8 @@ class StepFunction:
         """Run the step as it is, each operation on all devices."""
         state = self._to_devices(state)
         state = (*gathered(state[:2], self._layout), *state[2:])
-        outputs, new = self._step(state, open_rows(batch, self._layout))
+        with callbacks_named():
+            outputs, new = self._step(state, open_rows(batch, self._layout))
         return outputs, self._to_rest(new, jax.device_put)
 
     def _to_devices(self, state: Any) -> Any:

@@ -469,7 +469,21 @@ def after_a_gradient(function):
     return keras.Model(inputs, layers.Dense(2)(layer(layers.Dense(4, activation="silu")(inputs))))
 
 
-@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient])
+def like_others(x):
+    """A similarity to other rows, of which only the gradient is added."""
+    similar = ops.sum(ops.matmul(x, ops.transpose(x)), axis=1, keepdims=True)
+    return x * (1 + 0.1 * (similar - ops.stop_gradient(similar)))
+
+
+def gradient_by_rows(x):
+    return ops.stop_gradient(x) + (x - ops.stop_gradient(x)) / ops.cast(ops.shape(x)[0], x.dtype)
+
+
+def rounded(x):
+    return x + ops.stop_gradient(ops.round(4 * x) / 4 - x)
+
+
+@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient, like_others, gradient_by_rows])
 def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
     parallel = multi_gpu_model(after_a_gradient(function), gpus=2)
     parallel.compile(**mean_squared())
@@ -482,14 +496,26 @@ def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
     assert_same_numbers(dict(enumerate(parallel.get_weights())), dict(enumerate(before)))
 
 
-def test_a_custom_gradient_of_single_rows_has_the_numbers_of_one_device():
-    one, template = (after_a_gradient(reversed_gradient) for _ in range(2))
+@pytest.mark.parametrize("function", [reversed_gradient, rounded])
+def test_a_custom_gradient_of_single_rows_has_the_numbers_of_one_device(function):
+    one, template = (after_a_gradient(function) for _ in range(2))
     template.set_weights(one.get_weights())
     for model in (one, multi_gpu_model(template, gpus=3)):
         model.compile(**mean_squared())
         model.fit(X, Y, batch_size=7, shuffle=False, verbose=0)
     for weight, expected in zip(template.get_weights(), one.get_weights(), strict=True):
         np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_that_an_operation_of_a_functional_model_stops_is_compared():
+    def build():
+        inputs = keras.Input((4,))
+        return keras.Model(inputs, layers.Dense(2)(like_others(layers.Dense(4)(inputs))))
+
+    parallel = multi_gpu_model(build(), gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=r"the gradient of 'dense.*/kernel' differs"):
+        parallel.fit(X, Y, batch_size=16, verbose=0)
 
 
 class Phases(layers.Layer):

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.arguments import by_name
-from multigpu.base.refusal import refuse
+from multigpu.base.refusal import is_refusal, refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.cluster.together import Step, Together
@@ -18,7 +18,7 @@ from multigpu.engines.tensorflow.parallel.call_as_function import CallAsFunction
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged, data_parallel
 from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchCheck, is_on
 from multigpu.engines.tensorflow.parallel.python_values import are_same, as_number, is_number, python_values
-from multigpu.engines.tensorflow.parallel.row_changes import WholeBatchError, name_layer
+from multigpu.engines.tensorflow.parallel.row_changes import OpenRowsError, WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
@@ -28,8 +28,9 @@ from multigpu.engines.tensorflow.weights.place_locate import memory
 from multigpu.plan.plan import Plan
 from multigpu.private_api.default_generator import default_generator, is_default
 from multigpu.private_api.layers import sublayers, wants_jit
+from multigpu.private_api.warn_caller import warn
 
-NEED_NUMBERS = (TypeError, AttributeError, NotImplementedError)  # errors of code that needs the value of a tensor
+NEED_VALUES = (TypeError, AttributeError, NotImplementedError, ValueError)  # errors of code that needs a tensor's value
 ERRORS = (ValueError, TypeError, tf.errors.InvalidArgumentError)  # errors of shapes that do not fit
 _models = itertools.count()  # all workers create the same models in the same order
 
@@ -61,6 +62,7 @@ class DataParallelCall:
         self._values: list[Any] | None = None  # in Python, after the last call
         self._draws_by_default = False  # from Keras' default generator of noise
         self._needs_numbers = False  # whether code of the template needs the values of numbers that direct calls pass
+        self._needs_values = False  # whether it needs values of tensors, or numbers of rows, in Python
         self._as_function = CallAsFunction(self)
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], run_eagerly: bool = False) -> Given:
@@ -88,10 +90,28 @@ class DataParallelCall:
         return merged
 
     def _outside_of_functions(self, batch: CallArguments) -> Given:
-        """Make a call as a function of its own, in whose trace this object is called again."""
+        """Make a call as a function of its own, in whose trace this object is called again.
+
+        It runs op by op if code of the template needs values in Python, as it has them on one device.
+        """
+        arguments = batch.rebuild(batch.tensors)
         with self.layer_named():
             self._forget_what_changed()
-            given = self._call_function(batch)
+            if self._needs_values:
+                return self(*arguments, run_eagerly=True)
+            try:
+                given = self._call_function(*arguments)
+            except NEED_VALUES as error:
+                if is_refusal(error) and not isinstance(error, OpenRowsError):
+                    raise
+                self._checks.clear()  # those of the trace that failed
+                given = self(*arguments, run_eagerly=True)
+                self._needs_values = True
+                received = vars(error).get("received", f"code that needs values of tensors in Python: {error}")
+                warn(
+                    "Expected layers that can be traced, so that replicas run at the same time in direct calls, too. "
+                    f"Received: {received}. These calls run op by op, one replica after another."
+                )
             self._values = self._python_values()
             return given
 
@@ -105,16 +125,16 @@ class DataParallelCall:
             self._checks.clear()
             self._draws.clear()
 
-    def _call_function(self, batch: CallArguments) -> Given:
+    def _call_function(self, args: tuple, kwargs: dict[str, Any]) -> Given:
         """Call the traced function. Numbers are tensors in it, unless its code needs their values, as `range(n)`."""
-        arguments, key = batch.rebuild(batch.tensors), self._fingerprint()
+        key = self._fingerprint()
         if not self._needs_numbers:
             try:
-                return self._as_function(*arguments, key)
-            except NEED_NUMBERS:
-                if not any(is_number(x) for x in keras.tree.flatten(arguments)):
+                return self._as_function(args, kwargs, key)
+            except NEED_VALUES:
+                if not any(is_number(x) for x in keras.tree.flatten((args, kwargs))):
                     raise
-        named = by_name(self._template.call, *arguments)  # Keras takes no number by position
+        named = by_name(self._template.call, args, kwargs)  # Keras takes no number by position
         given = self._as_function((), keras.tree.map_structure(as_number, named), key)
         self._needs_numbers = True
         return given

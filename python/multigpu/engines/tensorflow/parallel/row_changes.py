@@ -1,4 +1,4 @@
-"""Find the layer that changes the number of rows, after slices of a batch could not run or be merged."""
+"""Find the layer that changes the number of rows, or that needs it, after slices could not run or be merged."""
 
 import contextlib
 import re
@@ -25,6 +25,10 @@ from multigpu.private_api.layers import sublayers
 MANY = 840  # rows to use if their number is open: divisible by all small numbers
 
 
+class OpenRowsError(ValueError):
+    """A layer needs the number of rows in Python."""
+
+
 def name_layer(
     error: Exception, template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int
 ) -> None:
@@ -47,8 +51,17 @@ def name_layer(
         ) from error
     change = row_change(template, batch, rows, num_slices)
     if change:
-        use = f"Return one output row for each input row there, or {IN_ONE_PIECE}. The error was: {error}"
+        each = "Return one output row for each input row there, for any number of rows"
+        use = f"{each}; or {IN_ONE_PIECE}. The error was: {error}"
         raise not_one_by_one(change, use) from error
+    if rows and _trace(template, batch, rows).ends and not (of_any := _trace(template, batch, None)).ends:
+        raise refuse(
+            "layers that do not need the number of rows in Python, because slices differ in it",
+            of_any.failed or f"model {template.name!r}, which fails if the number of rows is open",
+            "Replace `x.shape[0]` by `keras.ops.shape(x)[0]`, or compile with `run_eagerly=True`. The error was: "
+            f"{error}",
+            error=OpenRowsError,
+        ) from error
 
 
 def row_change(template: keras.Layer, batch: CallArguments, rows: int | None, num_slices: int) -> str | None:
@@ -88,7 +101,7 @@ class _Trace(NamedTuple):
     failed: str | None
 
 
-def _trace(template: keras.Layer, batch: CallArguments, rows: int) -> _Trace:
+def _trace(template: keras.Layer, batch: CallArguments, rows: int | None) -> _Trace:
     sizes: list[list[int | None]] = []  # of the outputs, when the trace is complete
 
     def call(*tensors: tf.Tensor) -> None:
@@ -106,11 +119,13 @@ def _trace(template: keras.Layer, batch: CallArguments, rows: int) -> _Trace:
         ends=bool(sizes),
         changes_rows=any(_is_other(size, rows) for of_outputs in sizes for size in of_outputs),
         first=next(filter(None, (_change(each, rows) for each in of_layers)), None),
-        failed=f"layer {failed[0]!r}, which fails with {rows} rows" if failed else None,
+        failed=f"layer {failed[0]!r}, which fails {f'with {rows} rows' if rows else 'if the number of rows is open'}"
+        if failed
+        else None,
     )
 
 
-def _change(call: LayerCall, rows: int) -> str | None:
+def _change(call: LayerCall, rows: int | None) -> str | None:
     """Return a sentence on a call whose output has other rows than its input."""
     given = [x.shape for x in tensors_of((call.args, call.kwargs)) if not _is_other(_size(x), rows)]
     made = [x.shape for x in tensors_of(call.outputs) if _is_other(_size(x), rows)]
@@ -119,9 +134,9 @@ def _change(call: LayerCall, rows: int) -> str | None:
     return f"layer {call.layer.name!r}, whose output has shape {tuple(made[0])} for an input of shape {tuple(given[0])}"
 
 
-def _is_other(size: int | None, rows: int) -> bool:
-    """Return whether a number of rows is neither that of the batch nor a multiple of it."""
-    return size is None or size % rows != 0
+def _is_other(size: int | None, rows: int | None) -> bool:
+    """Return whether a number of rows is neither that of the batch, if known, nor a multiple of it."""
+    return rows is not None and (size is None or size % rows != 0)
 
 
 def _size(x: Any) -> int | None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.graphs import CALLS, CHOICES, LOOPS
-from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the values of rows
 FUNCTIONS = (*LOOPS, *CHOICES, *CALLS)  # some of their results may read rows, and others not
@@ -53,7 +53,7 @@ def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], ca
         WholeBatchError: names the layer and the shapes.
     """
     for mix in _mixes(rows, outputs):
-        layer = _layer_of(mix.op, calls)
+        layer = calls.innermost(mix.op)
         if not isinstance(layer, keras.layers.BatchNormalization):
             of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
             raise not_one_by_one(
@@ -101,9 +101,3 @@ def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
 def _is_zero(x: tf.Tensor) -> bool:
     value = tf.get_static_value(x)
     return value is not None and not value.any()
-
-
-def _layer_of(op: tf.Operation, calls: LayerCalls) -> keras.Layer:
-    """Return the innermost layer in whose call an op was made."""
-    number = op.graph.get_operations().index(op)
-    return [call for call in all_calls(calls.root) if call is calls.root or number in call.ops][-1].layer
