@@ -102,8 +102,8 @@ class DataParallelCall:
             try:
                 given = self._call_function(*arguments)
             except NEED_VALUES as error:
-                if is_refusal(error) and not isinstance(error, OpenRowsError):
-                    raise
+                if self._plan.cluster or (is_refusal(error) and not isinstance(error, OpenRowsError)):
+                    raise  # all workers run one program
                 self._checks.clear()  # those of the trace that failed
                 given = self(*arguments, run_eagerly=True)
                 self._needs_values = True
