@@ -1,5 +1,7 @@
 """Code that needs values in Python: it runs op by op in direct calls, and is refused by name in a traced step."""
 
+import dataclasses
+import unittest.mock
 import warnings
 
 import keras
@@ -7,25 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from equality import random_rows
+from function_layer import FunctionLayer
 from keras import layers
 
 from multigpu import multi_gpu_model
+from multigpu.engines.tensorflow.cluster.reduction import Reduction
 
 X, Y = random_rows(16, 4), random_rows(16, 2, seed=1)
-
-
-class RowByRow(layers.Layer):
-    """Gives what a function makes of its inputs."""
-
-    def __init__(self, function, **kwargs):
-        super().__init__(**kwargs)
-        self.function = function
-
-    def compute_output_shape(self, shape):
-        return shape
-
-    def call(self, x):
-        return self.function(x)
 
 
 def model_with(function):
@@ -34,7 +24,7 @@ def model_with(function):
     class Own(keras.Model):
         def __init__(self):
             super().__init__()
-            self.parts = [layers.Dense(4), RowByRow(function, name="needs"), layers.Dense(2)]
+            self.parts = [layers.Dense(4), FunctionLayer(function, name="needs"), layers.Dense(2)]
 
         def call(self, x):
             for part in self.parts:
@@ -58,6 +48,7 @@ NEED_VALUES = {
     "a number": lambda x: x * float(tf.constant(2.0)),
     "NumPy": lambda x: x + np.tanh(x.numpy()),
 }
+MIXES = {"rows": lambda x: x / x.shape[0], "values": lambda x: x - x.numpy().mean(0)}
 
 
 def own_training(model):
@@ -84,7 +75,7 @@ def test_code_that_needs_values_in_python_runs_in_direct_calls(function):
             outputs = used(X[:7])
         said = [str(each.message) for each in caught if "op by op" in str(each.message)]
         assert len(said) == (1 if gpus else 0)
-        assert all("'needs'" in each or "RowByRow" in each for each in said)
+        assert all("'needs'" in each or "FunctionLayer" in each for each in said)
         results.append([*losses, outputs, *model.get_weights()])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -107,6 +98,25 @@ def test_code_that_needs_the_number_of_rows_is_refused_in_a_traced_step_and_the_
             results.append([getattr(used, verb)(*given), *model.get_weights()])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_code_that_needs_values_and_mixes_rows_is_refused_in_direct_calls(name):
+    with pytest.raises(ValueError, match=r"(?s)one by one.*Received: layer 'needs'"):
+        multi_gpu_model(model_with(MIXES[name]), 2)(X)
+
+
+def test_no_worker_of_several_runs_a_direct_call_op_by_op():
+    """It would run another program than the others, and all would wait."""
+    parallel = multi_gpu_model(model_with(NEED_VALUES["NumPy"]), 2)
+    spread = parallel._spread
+    alone = Reduction(spread._plan.first_devices)
+    spread._plan = dataclasses.replace(spread._plan, cluster=object())
+    with (
+        pytest.raises(AttributeError, match="numpy"),
+        unittest.mock.patch.object(spread, "_workers", return_value=alone),
+    ):
+        parallel(X)
 
 
 def test_an_error_of_code_in_a_direct_call_is_that_of_one_device():

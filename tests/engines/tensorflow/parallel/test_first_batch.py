@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from equality import ONE_CALL, assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
 from forked_python import python
+from function_layer import FunctionLayer
 from keras import layers, ops
 
 from multigpu import multi_gpu_model
@@ -30,20 +31,6 @@ REFUSED = r"Expected layers that take the rows of a batch one by one.* Received:
 def without_r(monkeypatch):
     """No layer has functions of R, whatever other tests of this process have imported."""
     monkeypatch.delitem(sys.modules, "multigpu.r.interface", raising=False)
-
-
-class RowsMixed(layers.Layer):
-    """Gives what a function makes of its inputs."""
-
-    def __init__(self, function, **kwargs):
-        super().__init__(**kwargs)
-        self.function = function
-
-    def compute_output_shape(self, shape):
-        return shape
-
-    def call(self, x):
-        return self.function(x)
 
 
 def deviation_of_groups(x):
@@ -107,7 +94,7 @@ def after_a_layer(layer):
 
 @pytest.mark.parametrize("name", MIXING)
 def test_a_layer_that_mixes_rows_is_named_without_any_rule(name):
-    template = after_a_layer(RowsMixed(MIXING[name], name="mixes"))
+    template = after_a_layer(FunctionLayer(MIXING[name], name="mixes"))
     seen(template, X, "layer 'mixes'")
 
 
@@ -230,7 +217,7 @@ def test_an_argument_whose_rows_are_not_those_of_the_batch_is_seen(name):
 
 
 def test_a_layer_that_fails_on_slices_is_named():
-    in_sixteens = RowsMixed(lambda x: ops.reshape(ops.reshape(x, (-1, 16, 4)) * 2, (-1, 4)), name="fails")
+    in_sixteens = FunctionLayer(lambda x: ops.reshape(ops.reshape(x, (-1, 16, 4)) * 2, (-1, 4)), name="fails")
     with pytest.raises(ValueError, match="Received: layer 'fails', which fails with 8 rows"):
         multi_gpu_model(after_a_layer(in_sixteens), gpus=2)(X)
 
@@ -419,7 +406,7 @@ def test_weights_of_zeros_do_not_hide_a_layer_that_mixes_rows(build):
 
 
 def test_groups_of_rows_are_compared_in_slices_that_they_fit():
-    parallel = multi_gpu_model(after_a_layer(RowsMixed(deviation_of_groups, name="mixes")), gpus=3)
+    parallel = multi_gpu_model(after_a_layer(FunctionLayer(deviation_of_groups, name="mixes")), gpus=3)
     parallel.compile(**mean_squared())
     with pytest.raises(ValueError, match=r"Received: layer 'mixes'. With rows 0 to 3 and 4 to 11 of the first batch"):
         parallel.fit(X[:12], Y[:12], batch_size=12, verbose=0)
@@ -436,7 +423,7 @@ def only_of_sizes(*sizes):
 
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_a_batch_that_cannot_be_compared_is_said_once(run_eagerly, recwarn):
-    parallel = multi_gpu_model(after_a_layer(RowsMixed(only_of_sizes(1, 4, 12), name="of_sizes")), gpus=3)
+    parallel = multi_gpu_model(after_a_layer(FunctionLayer(only_of_sizes(1, 4, 12), name="of_sizes")), gpus=3)
     parallel.compile(**mean_squared(), run_eagerly=run_eagerly)
     for _ in range(4):
         parallel.train_on_batch(X[:12], Y[:12])
@@ -465,7 +452,7 @@ def reversed_gradient(x):
 
 def after_a_gradient(function):
     inputs = keras.Input((4,))
-    layer = RowsMixed(function, name="mixes")
+    layer = FunctionLayer(function, name="mixes")
     return keras.Model(inputs, layers.Dense(2)(layer(layers.Dense(4, activation="silu")(inputs))))
 
 
@@ -483,7 +470,16 @@ def rounded(x):
     return x + ops.stop_gradient(ops.round(4 * x) / 4 - x)
 
 
-@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient, like_others, gradient_by_rows])
+STOPPED = {
+    "by others": like_others,
+    "by their number": gradient_by_rows,
+    "in a branch": lambda x: tf.cond(tf.shape(x)[0] > 0, lambda: like_others(x), lambda: x),
+    "in a loop": lambda x: tf.while_loop(lambda n, _: n < 1, lambda n, h: (n + 1, like_others(h)), [0, x])[1],
+    "in a part that is computed again": keras.remat(like_others),
+}
+
+
+@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient, *STOPPED.values()])
 def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
     parallel = multi_gpu_model(after_a_gradient(function), gpus=2)
     parallel.compile(**mean_squared())
@@ -640,9 +636,9 @@ TAKEN = {
     "BatchNormalization": (normalized, X),
     "ill-conditioned": (ill_conditioned, X),
     "argmax": (nearest, X),
-    "another branch": (lambda: after_a_layer(RowsMixed(in_the_other_branch)), X),
+    "another branch": (lambda: after_a_layer(FunctionLayer(in_the_other_branch)), X),
     "Dropout": (lambda: after_a_layer(layers.Dropout(0.5)), X),
-    "noise of TensorFlow's": (lambda: after_a_layer(RowsMixed(lambda x: x + tf.random.normal(tf.shape(x)))), X),
+    "noise of TensorFlow's": (lambda: after_a_layer(FunctionLayer(lambda x: x + tf.random.normal(tf.shape(x)))), X),
 }
 
 
@@ -664,7 +660,7 @@ def rows_mixed_in_a_branch(x, share=1.0):
 
 @pytest.mark.parametrize(("policy", "share"), [("mixed_float16", 0.05), ("mixed_bfloat16", 0.3)])
 def test_a_type_with_three_digits_does_not_hide_that_rows_are_mixed(policy, share):
-    mixes = RowsMixed(functools.partial(rows_mixed_in_a_branch, share=share), dtype=policy, name="mixes")
+    mixes = FunctionLayer(functools.partial(rows_mixed_in_a_branch, share=share), dtype=policy, name="mixes")
     template = keras.Sequential(
         [keras.Input((4,)), layers.Dense(32, dtype=policy), mixes, layers.Dense(1, dtype=policy)]
     )
@@ -694,7 +690,7 @@ def test_rounding_in_a_type_that_code_casts_to_is_no_difference(policy, kind, ru
     x, y = random_rows(16, 50).astype(policy), np.zeros((16, 1))
 
     def train(**functions):
-        stack = [RowsMixed(function, dtype=policy, name=name) for name, function in functions.items()]
+        stack = [FunctionLayer(function, dtype=policy, name=name) for name, function in functions.items()]
         template = keras.Sequential([keras.Input((50,), dtype=policy), *stack, layers.Dense(1, dtype=policy)])
         parallel = multi_gpu_model(template, gpus=2)
         parallel.compile("sgd", "mse", run_eagerly=run_eagerly)

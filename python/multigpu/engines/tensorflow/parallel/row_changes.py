@@ -115,13 +115,12 @@ def _trace(template: keras.Layer, batch: CallArguments, rows: int | None) -> _Tr
         tf.function(call, autograph=False).get_concrete_function(*batch.types(rows))
     of_layers = list(in_order_of_results(calls.root))[:-1]  # and not the run itself
     failed = [each.layer.name for each in of_layers if each.fails]
+    with_rows = f"with {rows} rows" if rows else "if the number of rows is open"
     return _Trace(
         ends=bool(sizes),
         changes_rows=any(_is_other(size, rows) for of_outputs in sizes for size in of_outputs),
         first=next(filter(None, (_change(each, rows) for each in of_layers)), None),
-        failed=f"layer {failed[0]!r}, which fails {f'with {rows} rows' if rows else 'if the number of rows is open'}"
-        if failed
-        else None,
+        failed=f"layer {failed[0]!r}, which fails {with_rows}" if failed else None,
     )
 
 

@@ -114,7 +114,8 @@ class TrialRuns:
             inputs = self._taken(rows, change)
             if traced and traced.function:
                 results = traced.function(*inputs)
-                gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
+                with tapes_of_their_own():  # a part of `keras.remat` takes its gradient from one
+                    gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
             else:
                 with tapes_of_their_own():
                     (results, traced), gradients = with_facts(self._replica, *inputs), {}

@@ -1,6 +1,7 @@
 """Properties of graphs that are being traced."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -58,6 +59,27 @@ def types_of_ops(definition: tf.compat.v1.GraphDef) -> set[str]:
     """Return the types of the ops of a graph, and of all functions that it calls."""
     inner = (node for function in definition.library.function for node in function.node_def)
     return {node.op for node in (*definition.node, *inner)}
+
+
+def ops_that_stop_gradients(graph: tf.Graph) -> list[tf.Operation]:
+    """Return the ops of a graph that stop a gradient, or that call a function with such an op.
+
+    Those of `tf.nn.moments` do not count: they stop one that is zero.
+    """
+    definition = graph.as_graph_def()
+    bodies = {each.signature.name: each.node_def for each in definition.library.function}
+
+    @functools.cache
+    def any_stops(function: str) -> bool:
+        return any(map(stops, bodies.get(function, ())))
+
+    def stops(node: tf.compat.v1.NodeDef) -> bool:
+        if node.op == "StopGradient":
+            return not node.name.endswith("moments/StopGradient")
+        called = [each for value in node.attr.values() for each in (value.func, *value.list.func)]
+        return any(any_stops(each.name) for each in called)
+
+    return [graph.get_operation_by_name(node.name) for node in definition.node if stops(node)]
 
 
 def body_of(op: tf.Operation, attribute: str) -> tf.Graph:

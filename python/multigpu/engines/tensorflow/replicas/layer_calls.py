@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import entered, replaced
+from multigpu.engines.tensorflow.private_api.graphs import ops_that_stop_gradients
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
 from multigpu.private_api.layers import runs_code_of_keras, sublayers
 
@@ -68,8 +69,8 @@ class LayerCalls:
         kept: the attributes that are set to tensors at its end, each once, with their values before.
         places_with_rows: the places of those whose slices can be merged. None before it was asked.
         assigned_by_users: the ids of the variables that code outside of Keras assigns, whatever layer owns them.
-        with_custom_gradient: the layers whose gradient does not follow from their outputs, because code of the user's
-            stops it, or has a custom one.
+        with_custom_gradient: the layers whose gradient does not follow from their outputs: their code stops it, or
+            calls functions with a custom gradient of the user's.
         drawn: returns the states of the generators of noise in use, by the ids of their variables.
     """
 
@@ -94,7 +95,8 @@ class LayerCalls:
             yield
             self.root.kept = attributes.kept()
             self.kept = self._still_kept()
-            self.with_custom_gradient += self._stopping_gradients()
+            if self._graph:
+                self.with_custom_gradient += map(self.innermost, ops_that_stop_gradients(self._graph))
 
     @property
     def kept_with_rows(self) -> list[Kept]:
@@ -138,13 +140,6 @@ class LayerCalls:
         """Return the innermost layer or operation in whose call an op was made."""
         number = op.graph.get_operations().index(op)
         return [call for call in all_calls(self.root) if call is self.root or number in call.ops][-1].layer
-
-    def _stopping_gradients(self) -> list[keras.Operation]:
-        """Return the layers in whose own code a gradient stops."""
-        ops = self._graph.get_operations() if self._graph else []
-        layers = [self.innermost(op) for op in ops if op.type == "StopGradient"]
-        # a model of Keras' own kind runs operations that the user chose
-        return [each for each in layers if isinstance(each, keras.Model) or not runs_code_of_keras(each)]
 
     def _noting(self, layer: keras.Operation) -> Callable[..., Any]:
         """Return a replacement of a layer's method, with the signature that Keras looks for."""

@@ -12,8 +12,6 @@ from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 
 OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # ops that do not read the values of rows
 FUNCTIONS = (*LOOPS, *CHOICES, *CALLS)  # some of their results may read rows, and others not
-
-
 IN_ONE_PIECE = "run the template on one device, or with `KERAS_BACKEND=jax`, where layers see the whole batch"
 
 
