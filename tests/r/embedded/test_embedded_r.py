@@ -25,7 +25,7 @@ def run(*arguments, start=(sys.executable,), **environment):
     }
     command = [*start, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=environment)
-    done.printed = (done.stdout + done.stderr)[-8000:]
+    done.printed = (done.stdout + done.stderr)[-30000:]
     assert "Exception ignored" not in done.printed, done.printed  # as what fails when Python ends is
     return done
 
@@ -33,7 +33,7 @@ def run(*arguments, start=(sys.executable,), **environment):
 @pytest.mark.parametrize("names", [["conversion", "errors", "parity"], ["garbage_collection", "magic"]], ids=" ".join)
 def test_claims_hold_in_one_process_which_ends_with_status_0(names):
     files = [IN_PROCESS / f"{name}.py" for name in names]
-    done = run("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA", *files)
+    done = run("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA", "--show-capture=no", *files)
     assert done.returncode == 0, done.printed
     passed = set(re.findall(r"^PASSED \S+::(\w+)", done.stdout, flags=re.MULTILINE))
     assert passed == set(re.findall(r"^def (test_\w+)", "".join(map(Path.read_text, files)), flags=re.MULTILINE))
