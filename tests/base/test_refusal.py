@@ -17,6 +17,19 @@ def test_an_error_has_its_three_parts_as_attributes_and_reads_as_one_text():
     assert str(refuse("a number", "none")) == "Expected a number. Received: none."
 
 
+def test_keras_raises_an_error_of_a_layer_as_it_is():
+    class Refuses(keras.layers.Layer):
+        def build(self, shape):
+            self.built = True  # Keras calls no layer to find the shape of its outputs, which are not needed here
+
+        def call(self, x):
+            raise refuse("a number", "'x'", "Use `n=1`.")
+
+    with pytest.raises(ValueError, match="^Expected a number. Received: 'x'. Use `n=1`.$") as raised:
+        Refuses()(keras.ops.ones((2, 3)))
+    assert raised.value.use == "Use `n=1`."
+
+
 def test_one_more_sentence_belongs_to_what_to_do():
     longer = with_more(refuse("a number", "none", "Use 1."), "The file is 'a'.")
     assert str(longer) == "Expected a number. Received: none. Use 1. The file is 'a'."

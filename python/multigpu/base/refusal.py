@@ -15,7 +15,8 @@ def refuse(expected: str, received: str, use: str = "", error: type[E] = ValueEr
         error: the class of the error.
     """
     refusal = error(f"Expected {expected}. Received: {received}. {use}".rstrip())
-    vars(refusal).update(expected=expected, received=received, use=use)
+    # Without the last name, Keras makes a new error, without these parts, of each that the call of a layer raises
+    vars(refusal).update(expected=expected, received=received, use=use, _keras_call_info_injected=True)
     return refusal
 
 
