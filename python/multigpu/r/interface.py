@@ -28,40 +28,12 @@ from multigpu.r.interrupts import interruptible
 from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
 
-__all__ = [
-    "bring_home",
-    "clean_parallel_hdf5",
-    "copy_into",
-    "current",
-    "estimate",
-    "evaluate",
-    "fit",
-    "gpu_table",
-    "is_parallel",
-    "join_cluster",
-    "kind_of",
-    "layers_of",
-    "listen",
-    "load_model_hdf5",
-    "load_model_weights_hdf5",
-    "make_history",
-    "measure",
-    "multi_gpu_model",
-    "new_function",
-    "numbers_let_go",
-    "on_device",
-    "overview",
-    "predict",
-    "said",
-    "save_model_hdf5",
-    "save_model_weights_hdf5",
-    "simulate_gpus",
-    "slices_that_fit",
-    "storage_of",
-    "synchronize_batch_norm",
-    "unknown",
-    "why_no_gpu",
-]
+__all__ = ["evaluate", "fit", "is_parallel", "listen", "predict", "said", "unknown"]
+__all__ += ["estimate", "gpu_table", "layers_of", "measure", "overview", "slices_that_fit", "why_no_gpu"]
+__all__ += ["bring_home", "join_cluster", "multi_gpu_model", "on_device", "simulate_gpus", "synchronize_batch_norm"]
+__all__ += ["clean_parallel_hdf5", "load_model_hdf5", "save_model_hdf5"]
+__all__ += ["load_model_weights_hdf5", "save_model_weights_hdf5"]
+__all__ += ["copy_into", "current", "kind_of", "make_history", "new_function", "numbers_let_go", "storage_of"]
 
 LARGEST_INTEGER = 2**31 - 1  # of R; reticulate 1.28 converts larger ones wrongly, without a warning
 MEASURED = ["one_device", "all_devices", "input", "speed_up", "compute", "transfer", "waiting", "verdict"]  # columns
