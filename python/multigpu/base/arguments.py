@@ -7,7 +7,6 @@ import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from multigpu.base.refusal import refuse
@@ -98,28 +97,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def check_model(name: str, model: object) -> None:
-    """Raise a ValueError unless a value is a Keras 3 model.
-
-    Args:
-        name: of the argument.
-        model: its value.
-    """
-    if isinstance(model, keras.Model):
-        return
-    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
-        raise refuse(
-            f"`{name}` to be a Keras 3 model",
-            f"{type(model).__name__} from `tf_keras`, which is Keras 2",
-            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used).",
-        )
-    raise refuse(
-        f"`{name}` to be a Keras model",
-        f"{shown(model)} of type {type(model).__name__}",
-        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`.",
-    )
-
-
 def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of a Keras verb, by name."""
     try:
@@ -127,8 +104,3 @@ def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, An
     except TypeError as error:
         raise TypeError(f"{verb.__name__}() {error}") from None  # the same error as Python's own
     return {**bound.pop("kwargs", {}), **bound}
-
-
-def gives_batches(x: Any) -> bool:
-    """Return whether data give batches by themselves, as a `tf.data.Dataset` or a `keras.utils.PyDataset` does."""
-    return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")

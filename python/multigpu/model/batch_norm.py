@@ -4,8 +4,9 @@ from typing import TypeVar
 
 import keras
 
-from multigpu.base.arguments import check_flags, check_model
+from multigpu.base.arguments import check_flags
 from multigpu.private_api.layers import batch_normalizations
+from multigpu.saving.template_facade import check_model
 
 Model = TypeVar("Model", bound=keras.Model)
 

@@ -4,10 +4,10 @@ from typing import TypeVar
 
 import keras
 
-from multigpu.base.arguments import check_model
 from multigpu.engines import move, present_device, visible_devices
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import wants_jit
+from multigpu.saving.template_facade import check_model
 
 Model = TypeVar("Model", bound=keras.Model)
 

@@ -2,13 +2,13 @@
 
 import keras
 
-from multigpu.base.arguments import check_model
 from multigpu.engines import joined_cluster, part_devices, place_weights, synchronize_workers, visible_devices
 from multigpu.model.overrides import with_own_code
 from multigpu.model.parallel_model import MultiWorkerModel, ParallelModel
 from multigpu.model.template_checks import check_template
 from multigpu.plan.groups import Gpus, has_groups
 from multigpu.plan.plan import make_plan
+from multigpu.saving.template_facade import check_model
 
 
 def multi_gpu_model(

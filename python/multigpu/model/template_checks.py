@@ -2,13 +2,13 @@
 
 import keras
 
-from multigpu.base.arguments import check_model
 from multigpu.base.refusal import refuse
 from multigpu.engines import check_rows
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.redirected_template import parallel_of
 from multigpu.private_api.class_code import assigned_verbs, parallel_parts
 from multigpu.private_api.layers import sublayers
+from multigpu.saving.template_facade import check_model
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:

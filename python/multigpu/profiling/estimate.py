@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from multigpu.base.arguments import check_model, check_whole_number, shown
+from multigpu.base.arguments import check_whole_number, shown
 from multigpu.base.refusal import refuse
 from multigpu.engines import estimate_devices, part_devices, visible_devices
 from multigpu.model.parallel_model import ParallelModel
@@ -12,6 +12,7 @@ from multigpu.model.template_checks import check_template
 from multigpu.plan.groups import Gpus, has_groups
 from multigpu.plan.plan import MOST_ROWS, make_plan
 from multigpu.profiling.estimate_table import Estimate
+from multigpu.saving.template_facade import check_model
 
 
 def estimate(

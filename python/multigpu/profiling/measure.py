@@ -4,14 +4,14 @@ from typing import Any
 
 import keras
 
-from multigpu.base.arguments import check_flags, check_whole_number, gives_batches, shown
+from multigpu.base.arguments import check_flags, check_whole_number, shown
 from multigpu.base.refusal import refuse
 from multigpu.engines import on_one_device
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.plan.plan import MOST_ROWS
 from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
-from multigpu.profiling.timed_steps import everything_kept, first_rows, step_seconds, timed_batches
+from multigpu.profiling.timed_steps import everything_kept, first_rows, gives_batches, step_seconds, timed_batches
 
 MOST_STEPS = 100_000  # the batches of all steps are in memory at the same time
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from multigpu.base.arguments import gives_batches, shown
+from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.engines import batches
 from multigpu.model.parallel_model import ParallelModel
@@ -52,6 +52,11 @@ def _batch_source(x: Any, y: Any, batch_size: int) -> Iterator[Iterator[Any]]:
             yield iter(dataset)
         finally:
             rows.release()
+
+
+def gives_batches(x: Any) -> bool:
+    """Return whether data give batches by themselves, as a `tf.data.Dataset` or a `keras.utils.PyDataset` does."""
+    return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")
 
 
 def _as_tensor(x: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from multigpu.base.arguments import check_model
+from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.base.shared import Shared
 from multigpu.private_api.callers import is_for_sklearn, is_pickled
@@ -74,6 +74,28 @@ class TemplateFacade(AnswersAsTemplate):
 def is_part(template: keras.Model, name: str) -> bool:
     """Return whether a private attribute contains parts of the template, which Keras looks for when it saves."""
     return isinstance(getattr(template, name, None), PARTS)
+
+
+def check_model(name: str, model: object) -> None:
+    """Raise a ValueError unless a value is a Keras 3 model.
+
+    Args:
+        name: of the argument.
+        model: its value.
+    """
+    if isinstance(model, keras.Model):
+        return
+    if any(cls.__module__.startswith("tf_keras") for cls in type(model).__mro__):
+        raise refuse(
+            f"`{name}` to be a Keras 3 model",
+            f"{type(model).__name__} from `tf_keras`, which is Keras 2",
+            "Build the model with `import keras` (and unset TF_USE_LEGACY_KERAS if `tf.keras` is used).",
+        )
+    raise refuse(
+        f"`{name}` to be a Keras model",
+        f"{shown(model)} of type {type(model).__name__}",
+        "Pass a built `keras.Sequential`, functional or subclassed `keras.Model`.",
+    )
 
 
 def template_of(model: keras.Model) -> keras.Model:
