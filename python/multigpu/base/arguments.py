@@ -61,7 +61,8 @@ def check_flags(**flags: object) -> None:
 
 def check_text(name: str, value: object, what: str, least: int = 0) -> None:
     """Raise a ValueError unless a value is valid Unicode text without NUL, of at least `least` letters."""
-    if not isinstance(value, str) or len(value) < least or "\0" in value or not _is_unicode(value):
+    text = value.encode(errors="ignore").decode() if isinstance(value, str) else None  # only its Unicode
+    if text is None or text != value or len(text) < least or "\0" in text:
         raise refuse(f"`{name}` to be {what}, as text", f"{name}={shown(value)}")
 
 
@@ -87,14 +88,6 @@ def _is_path(value: object) -> bool:
     except Exception:  # text that is not Unicode, or any error of an object's own `__fspath__()`
         return False
     return bool(path) and b"\0" not in path
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

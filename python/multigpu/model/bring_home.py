@@ -5,9 +5,8 @@ from typing import TypeVar
 import keras
 
 from multigpu.engines import move, present_device, visible_devices
-from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import wants_jit
-from multigpu.saving.template_facade import check_model
+from multigpu.saving.template_facade import template_of
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -37,11 +36,10 @@ def bring_home(model: Model, device: str | None = None) -> Model:
         >>> parallel = multigpu.multi_gpu_model(model, gpus=2)
         >>> model = multigpu.bring_home(model)
     """
-    check_model("model", model)
+    template = template_of("model", model)
     first = visible_devices()["others"][0]
     wanted = present_device(first if device is None else device, f"Leave it out for {first}.")
     move([(variable, wanted) for variable in _everything(model)])
-    template = model.template if isinstance(model, ParallelModel) else model
     if template.compiled:
         template.jit_compile = wants_jit(template)  # possible again, because all weights are on one device
     return model

@@ -40,7 +40,7 @@ def own_step(redirected: keras.Model, step: str) -> Any:
 
 def parallel_of(model: keras.Layer) -> keras.Layer:
     """Return the parallel model to which a redirected template sends its calls, or any other model itself."""
-    return _parallel(model) if issubclass(type(model), _First) else model
+    return _parallel(model) if isinstance(model, _First) else model
 
 
 def _redirected_class(kind: type) -> type:

@@ -8,7 +8,6 @@ from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.redirected_template import parallel_of
 from multigpu.private_api.class_code import assigned_verbs, parallel_parts
 from multigpu.private_api.layers import sublayers
-from multigpu.saving.template_facade import check_model
 
 
 def check_template(model: keras.Model, groups: bool = False) -> None:
@@ -19,10 +18,9 @@ def check_template(model: keras.Model, groups: bool = False) -> None:
         groups: whether each replica has several devices, so that the template may have parts.
 
     Raises:
-        ValueError: `model` is not a Keras 3 model; it is parallel already, unbuilt or stateful; or it has inputs of a
-            fixed batch size or outputs without a batch axis.
+        ValueError: `model` is parallel already, unbuilt or stateful; or it has inputs of a fixed batch size or outputs
+            without a batch axis.
     """
-    check_model("model", model)
     _check_not_parallel(model)
     _check_verbs(model)
     _check_called(model)

@@ -7,12 +7,11 @@ import keras
 from multigpu.base.arguments import check_whole_number, shown
 from multigpu.base.refusal import refuse
 from multigpu.engines import estimate_devices, part_devices, visible_devices
-from multigpu.model.parallel_model import ParallelModel
 from multigpu.model.template_checks import check_template
 from multigpu.plan.groups import Gpus, has_groups
 from multigpu.plan.plan import MOST_ROWS, make_plan
 from multigpu.profiling.estimate_table import Estimate
-from multigpu.saving.template_facade import check_model
+from multigpu.saving.template_facade import template_of
 
 
 def estimate(
@@ -71,8 +70,7 @@ def estimate(
         >>> multigpu.estimate(model, gpus=2, batch_size=64).weights
         4004000
     """
-    template = model.template if isinstance(model, ParallelModel) else model
-    check_model("model", template)
+    template = template_of("model", model)
     parts = part_devices(template) if has_groups(gpus) else ()
     check_whole_number("batch_size", batch_size, MOST_ROWS, "batch_size=32", ", the rows that all GPUs together get")
     plan = make_plan(gpus, cpu_merge, cpu_relocation, visible_devices(), imagined=True, parts=parts)

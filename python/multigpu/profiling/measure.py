@@ -73,7 +73,7 @@ def measure(
 
 
 def _check_parallel(parallel: Any) -> None:
-    if not issubclass(type(parallel), ParallelModel):  # `isinstance()` answers for its template
+    if not isinstance(parallel, ParallelModel):
         raise refuse(
             "`parallel` to be a parallel model", f"{type(parallel).__name__}", "Make one with `multi_gpu_model(model)`."
         )

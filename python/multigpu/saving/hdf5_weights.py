@@ -47,7 +47,7 @@ def save_model_weights_hdf5(object: keras.Model, filepath: Any, overwrite: bool 
         >>> model = multigpu.load_model_weights_hdf5(model, "w.h5")
     """
     check_flags(overwrite=overwrite)
-    template = template_of(object)
+    template = template_of("object", object)
     listed = not str(expanded(filepath)).endswith(KERAS_3_ENDING)
     atomic_write(
         filepath,
@@ -97,7 +97,7 @@ def load_model_weights_hdf5(
         >>> other = multigpu.load_model_weights_hdf5(other, "w.h5")
     """
     check_flags(by_name=by_name, skip_mismatch=skip_mismatch, reshape=reshape, safe_mode=safe_mode)
-    load_into(template_of(object), filepath, by_name, skip_mismatch, reshape, safe_mode)
+    load_into(template_of("object", object), filepath, by_name, skip_mismatch, reshape, safe_mode)
     return object
 
 

@@ -98,13 +98,11 @@ def check_model(name: str, model: object) -> None:
     )
 
 
-def template_of(model: keras.Model) -> keras.Model:
+def template_of(name: str, model: keras.Model) -> keras.Model:
     """Return the template of a parallel model, or any other model itself.
 
     Raises:
-        ValueError: it is not a Keras model.
+        ValueError: the argument of this name is not a Keras model.
     """
-    if issubclass(type(model), TemplateFacade):
-        return model.template
-    check_model("object", model)
-    return model
+    check_model(name, model)
+    return model.template if isinstance(model, TemplateFacade) else model
