@@ -13,6 +13,7 @@ from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
+from multigpu.engines.tensorflow.replicas.backward import run_replica
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
@@ -20,7 +21,6 @@ from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
-from multigpu.engines.tensorflow.replicas.run import run_replica
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
@@ -176,7 +176,7 @@ def run_on_devices(
         traced = trace(replica)[1] if results and one_each else first
         with tf.device(device):
             arrived = [arrive(buffer, bucket) for buffer, bucket in zip(sent[device], buckets, strict=True)]
-        run = ReplicaRun(replica, traced, buckets, device, len(devices), structure, workers, packing)
+        run = ReplicaRun(device, structure, workers, packing, len(devices), replica, traced, buckets)
         run, flat = run_replica(run, [*arrived, *others])
         results.append(run.shown.layout.open(flat))
         replica = replace(replica, carried=run.shown.carried, draws=run.shown.draws, like=run.shown.calls)
@@ -210,16 +210,8 @@ def run_in_stages(
     for number, group in enumerate(groups):
         with tf.device(group[0]):
             inputs += [*state[number], *slices.inputs(number, workers.first_replica)]
-    run = StagedRun(
-        traces,
-        copies,
-        num_weights=len(template.weights),
-        groups=groups,
-        device=replica.plan.merge_device,
-        structure=structure,
-        workers=workers,
-        packing=packing,
-    )
+    at, num_weights = replica.plan.merge_device, len(template.weights)
+    run = StagedRun(at, structure, workers, packing, 1, traces, copies, num_weights, groups)
     _, flat = run_replica(run, [*buffers, *inputs])
     each = len(flat) // len(groups)
     return [traced.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)], traced

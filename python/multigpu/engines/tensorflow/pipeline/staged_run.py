@@ -6,29 +6,21 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.private_api.gradients import dense
-from multigpu.engines.tensorflow.replicas.replica_run import (
-    counted_rows,
-    differentiable,
-    of_all_replicas,
-    or_zeros,
-    used_of,
-)
+from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, or_zeros
+from multigpu.engines.tensorflow.replicas.run import Run
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.engines.tensorflow.replicas.traced import Traced
-from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import Copy
-from multigpu.engines.tensorflow.weights.packing import Packing
 from multigpu.engines.tensorflow.weights.rows import Rows, together
 from multigpu.plan.groups import Group
 
 
 @dataclass(frozen=True)
-class StagedRun:
+class StagedRun(Run):
     """The slices of a batch, each on the devices of its group.
 
     The inputs are the copies, and then, for each slice in turn, a replica's inputs besides weights. Slices on the same
@@ -38,21 +30,18 @@ class StagedRun:
         traces: the traces of the replica.
         copies: the buckets with the weights, on the devices of their parts.
         num_weights: the number of weights, which are a replica's first inputs.
-        groups: the devices of each slice.
-        device: the device where results are merged, and from which gradients come back.
-        structure: the facts about the gradient that owners need besides its buffers.
-        workers: the workers over which gradients are reduced, and whose slices are summed if slices are.
-        packing: what opens and packs buckets on every device.
+        groups: the devices of each slice. Their results are merged on `device`, from which gradients come back.
     """
 
     traces: StagedTraceCache
     copies: Sequence[Copy]
     num_weights: int
     groups: Sequence[Group]
-    device: str
-    structure: GradientStructure
-    workers: Reduction
-    packing: Packing
+
+    @property
+    def num_slices(self) -> int:
+        """The number of slices, one for each group."""
+        return len(self.groups)
 
     @property
     def shown(self) -> Traced:
@@ -83,21 +72,6 @@ class StagedRun:
                     results += self.traces.whole(*self._taken(weights, number), *inputs[number])
         return Taped(tape, [*weights, *(x for slice_ in inputs for x in slice_)], results)
 
-    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results that may have a gradient."""
-        return self._of_all_slices(self._of_slice(results), results)
-
-    def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results from which a gradient comes back."""
-        return self._of_all_slices(used_of(self._of_slice(results), self.structure), results)
-
-    def _of_slice(self, results: Sequence[tf.Tensor]) -> list[int]:
-        return differentiable(results[: self.shown.layout.num_differentiable])
-
-    def _of_all_slices(self, of_slice: Sequence[int], results: Sequence[tf.Tensor]) -> list[int]:
-        each = len(results) // len(self.groups)
-        return [slice_ * each + number for slice_ in range(len(self.groups)) for number in of_slice]
-
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return each copy of a bucket separately, with its device, and then the inputs."""
         copies = [([number], copy.device) for number, copy in enumerate(self.copies)]
@@ -107,7 +81,7 @@ class StagedRun:
         self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
     ) -> list[Gradient]:
         """Return the gradients of all inputs. None for inputs on which nothing depends."""
-        of_slice = list(used[: len(used) // len(self.groups)])
+        of_slice = list(used[: len(used) // self.num_slices])
         trace = self.traces.using(of_slice)
         if isinstance(made, StagedForward) and made.trace is not trace:  # its loops keep nothing for these gradients
             made = self._staged(made.arrived, trace)
@@ -129,12 +103,8 @@ class StagedRun:
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
         """Record the weights that lead to the results: the same as for first order."""
-        of_slice = list(used[: len(used) // len(self.groups)])
+        of_slice = list(used[: len(used) // self.num_slices])
         self.structure.connect(self.traces.using(of_slice).reach.weights_of(of_slice))
-
-    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """Return the gradient of each table, by its id, from all slices of all workers."""
-        return of_all_replicas(self.shown, self.structure, self.workers, of_tables, num_runs=1)
 
     def _sum_up(
         self,
@@ -178,7 +148,7 @@ class StagedRun:
 
     def _staged(self, arrived: Sequence[tf.Tensor], trace: StagedTrace) -> StagedForward:
         weights, inputs = self._unpack(arrived)
-        taken = [[*self._taken(weights, number), *inputs[number]] for number in range(len(self.groups))]
+        taken = [[*self._taken(weights, number), *inputs[number]] for number in range(self.num_slices)]
         sources = [*weights, *(x for slice_ in inputs for x in slice_)]
         homes = self.traces.first.homes
         together = self.workers.in_forward_pass
@@ -191,8 +161,8 @@ class StagedRun:
             with tf.device(device):
                 weights += self.packing.open(buffer, bucket)
         rest = list(arrived[len(self.copies) :])
-        each = len(rest) // len(self.groups)
-        return weights, [rest[number * each : (number + 1) * each] for number in range(len(self.groups))]
+        each = len(rest) // self.num_slices
+        return weights, [rest[number * each : (number + 1) * each] for number in range(self.num_slices)]
 
     def _taken(self, of_copies: Sequence[tf.Tensor], number: int) -> list[tf.Tensor]:
         """Return the weights that a slice takes, in order."""

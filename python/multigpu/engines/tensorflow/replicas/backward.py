@@ -1,66 +1,52 @@
-"""The backward pass of a run: first order from the forward pass, second order by a second run under a tape."""
+"""Run a template forward, and if gradients are needed, backward on the same devices.
 
-import functools
+A gradient tape differentiates outside of any device scope, so the backward ops of all replicas would run on one device.
+So each replica is one op for the outer tape, and its gradient uses its own tape, on its own device: first order from
+the forward pass, second order by a second run under a tape.
+"""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
-from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, floating, untaped
-from multigpu.engines.tensorflow.replicas.traced import Traced
-from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
+from multigpu.engines.tensorflow.replicas.run import Run
+from multigpu.engines.tensorflow.replicas.tapes import (
+    Differentiable,
+    Gradient,
+    floating,
+    release_with_the_verb,
+    untaped,
+)
+
+R = TypeVar("R", bound=Run)
 
 
-class Run(Protocol):
-    """A function to differentiate: of packed weights and other inputs, which arrived on devices."""
+def run_replica(run: R, arrived: Sequence[tf.Tensor]) -> tuple[R, list[tf.Tensor]]:
+    """Return the run with what it has shown, and results for packed weights and other inputs.
 
-    @property
-    def device(self) -> str:
-        """The device for ops without another device."""
+    The results are differentiable to any order: outputs and losses, not the updates of the state.
+    """
+    runs: list[R] = []
+    all_results: list[tf.Tensor] = []
 
-    @property
-    def structure(self) -> GradientStructure:
-        """The record of each backward pass."""
+    @custom_gradient
+    def forward(*arrived: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        done, first = run.forward(arrived)
+        runs.append(done)
+        made, results = [first], first.results
+        release_with_the_verb(made)
+        all_results.extend(results)
+        differentiable = done.differentiable(results)
+        return [results[i] for i in differentiable], Backward(done, arrived, results, made).gradient
 
-    @property
-    def shown(self) -> Traced:
-        """The facts that are known after the forward pass."""
-
-    def forward(self, arrived: Sequence[tf.Tensor]) -> tuple[Self, Differentiable]:
-        """Return the run with what it has shown, and its results, to be differentiated once, on no tape around."""
-
-    def tape(self, arrived: Sequence[tf.Tensor]) -> Differentiable:
-        """Return its results, to be differentiated once, with gradients of the gradient."""
-
-    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results that may have a gradient."""
-
-    def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results from which a gradient comes back."""
-
-    def gradients(
-        self, made: Differentiable, used: Sequence[int], upstream: Sequence[tf.Tensor], noted: bool = True
-    ) -> list[Gradient]:
-        """Return the gradients of all inputs and tables: None if nothing depends on it, rows if rows were looked up.
-
-        Args:
-            made: the forward pass.
-            used: the numbers of results.
-            upstream: their gradients.
-            noted: whether owners learn which weights have a gradient.
-        """
-
-    def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
-        """Record the weights on which some parts' gradients depend. None if they depend on no source."""
-
-    def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
-        """Return the numbers of the gradients that leave together, with their devices."""
-
-    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """Return the gradient of each table, by its id, from all runs of all workers, when it is known."""
+    with tf.device(run.device):
+        given = forward(*arrived)
+    differentiable = dict(zip(runs[0].differentiable(all_results), given, strict=True))
+    return runs[0], [differentiable.get(i, x) for i, x in enumerate(all_results)]
 
 
 @dataclass(frozen=True)
@@ -112,23 +98,20 @@ class Backward:
 
         @custom_gradient
         def first_order(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-            again = functools.partial(self._second_order, first_pass, used, given[: len(given) - len(tables)], parts)
-            return [_values(gradients[part]) for part in parts], lambda *upstream: again(upstream)
+            def again(*upstream: tf.Tensor) -> list[Any]:
+                self.run.structure.begin_after(first_pass)
+                return self._second_order(used, given[: len(given) - len(tables)], parts, upstream)
+
+            return [_values(gradients[part]) for part in parts], again
 
         tables, first_pass = self.run.shown.tables, self.run.structure.number
         values = first_order(*self.arrived, *upstream, *tables)
         return [_with_values(gradients[part], x) for part, x in zip(parts, values, strict=True)]
 
     def _second_order(
-        self,
-        first_pass: int,
-        used: Sequence[int],
-        arguments: Sequence[tf.Tensor],
-        parts: Sequence[int],
-        upstream: Sequence[tf.Tensor],
+        self, used: Sequence[int], arguments: Sequence[tf.Tensor], parts: Sequence[int], upstream: Sequence[tf.Tensor]
     ) -> list[Any]:
         """Return gradients of some parts' gradients, for the arguments and tables, by another run of the replica."""
-        self.run.structure.begin_after(first_pass)
         with tf.device(self.run.device), tf.GradientTape() as tape:
             tape.watch(floating(arguments))
             again = self.run.tape(arguments[: len(self.arrived)])

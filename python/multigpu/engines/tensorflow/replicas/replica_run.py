@@ -1,57 +1,41 @@
 """Run one replica on its device: forward, and the gradients of its inputs."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.split_merge import drop_standby
-from multigpu.engines.tensorflow.cluster.reduction import Reduction
-from multigpu.engines.tensorflow.devices.logical import short_name
-from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.engines.tensorflow.replicas.outside_state import trained_outside
 from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
+from multigpu.engines.tensorflow.replicas.run import Run
 from multigpu.engines.tensorflow.replicas.tapes import (
     Differentiable,
     Gradient,
     Taped,
     floating,
-    is_differentiable,
     untaped,
 )
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
-from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
-from multigpu.engines.tensorflow.weights.packing import Packing
-from multigpu.engines.tensorflow.weights.rows import Rows, together
+from multigpu.engines.tensorflow.weights.rows import Rows
 
 
 @dataclass(frozen=True)
-class ReplicaRun:
+class ReplicaRun(Run):
     """One replica on its device.
 
     Attributes:
         replica: the replica to run, a function of weights and other inputs.
         traced: what its trace, or this run op by op, has shown. None before a run op by op.
         buckets: how the weights are packed.
-        device: name of the device.
-        num_replicas: the number of replicas that share this worker's batch.
-        structure: the facts about the gradient that owners need besides its buffers.
-        workers: the workers over which the rows of tables are reduced.
-        packing: what opens and packs buckets on every device.
     """
 
     replica: Replica
     traced: Traced | None
     buckets: Sequence[Bucket]
-    device: str
-    num_replicas: int
-    structure: GradientStructure
-    workers: Reduction
-    packing: Packing
 
     @property
     def shown(self) -> Traced:
@@ -82,14 +66,6 @@ class ReplicaRun:
             results, traced = with_facts(self.replica, *sources)
         outside = trained_outside(tape.watched_variables(), traced.tables)
         return replace(traced, tables=[*traced.tables, *outside]), Taped(tape, sources, results)
-
-    def differentiable(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results that may have a gradient."""
-        return differentiable(results[: self.shown.layout.num_differentiable])
-
-    def used(self, results: Sequence[tf.Tensor]) -> list[int]:
-        """Return the numbers of the results from which a gradient comes back."""
-        return used_of(self.differentiable(results), self.structure)
 
     def leaving_together(self, num_arrived: int) -> list[tuple[list[int], str]]:
         """Return the parts whose gradients come together. In a graph, each bucket leaves as soon as it is ready."""
@@ -136,37 +112,6 @@ class ReplicaRun:
         else:  # rows of tables among them
             reached = reach.weights_of(used)
         self.structure.connect(weight for weight in reached if of_sources[weight] is not None)
-
-    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
-        """Return the gradient of each table, by its id, from all replicas of all workers, for the last replica."""
-        return of_all_replicas(self.shown, self.structure, self.workers, of_tables, self.num_replicas)
-
-
-def of_all_replicas(
-    traced: Traced, structure: GradientStructure, workers: Reduction, of_tables: Sequence[Gradient], num_runs: int
-) -> dict[int, Gradient]:
-    """Return the gradient of each table, by its id, from all runs of all workers, when the last run gives its own."""
-    found: dict[int, Gradient] = {}
-    for position, (table, gradient) in enumerate(zip(traced.tables, of_tables, strict=True)):
-        gradients = structure.of_replicas(id(table), gradient, num_runs)
-        if gradients:
-            owner = short_name(table.device)  # the name that all workers use
-            add_up = functools.partial(together, rows=traced.rows_of(table))
-            in_rows = all(isinstance(each, tf.IndexedSlices) for each in gradients)
-            with tf.device(owner):
-                here = add_up(gradients) if in_rows else tf.add_n([dense(each) for each in gradients])
-                found[id(table)] = workers.rows(here, add_up, owner, f"table {position}")
-    return found
-
-
-def differentiable(results: Sequence[tf.Tensor]) -> list[int]:
-    """Return the numbers of the results that can have a gradient."""
-    return [number for number, x in enumerate(results) if is_differentiable(x)]
-
-
-def used_of(differentiable: Sequence[int], structure: GradientStructure) -> list[int]:
-    """Return the numbers of the results of one replica from which a gradient comes back."""
-    return [number for number in differentiable if number in structure.used] or list(differentiable)
 
 
 def or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
