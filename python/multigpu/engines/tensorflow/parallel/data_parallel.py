@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import RowRange, rows_of_each, share_rows, split
+from multigpu.engines.tensorflow.batches.split_merge import Position, RowRange, rows_of_each, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
@@ -18,7 +18,6 @@ from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
-from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
 from multigpu.engines.tensorflow.replicas.state import weighted_mean

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
-from multigpu.engines.tensorflow.batches.split_merge import count_rows, take_rows
+from multigpu.engines.tensorflow.batches.split_merge import Position, count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.private_api.gradients import dense, tapes_of_their_own
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
@@ -21,7 +21,6 @@ from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.parts import scopes_noted
-from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.engines.tensorflow.replicas.state import weighted_mean

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.batches.split_merge import Position
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.launch_order import LaunchOrder, last_of
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
 from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_before
-from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.tapes import Gradient
 from multigpu.plan.groups import Group
 

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from multigpu.base.replaced import set_to
-from multigpu.engines.tensorflow.batches.split_merge import count_rows
+from multigpu.engines.tensorflow.batches.split_merge import Position, count_rows
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
 from multigpu.engines.tensorflow.replicas.open_shapes import ROWS, OpenShapes
-from multigpu.engines.tensorflow.replicas.position import Position
 
 PARAMETERS = ("alpha", "counts", "probs", "lam", "means", "stddevs", "minvals", "maxvals")  # which may have rows, too
 BLOCK = 16  # bytes

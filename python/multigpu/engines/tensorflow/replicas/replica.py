@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.batches.call_arguments import (
     open_types,
     restore_composites,
 )
-from multigpu.engines.tensorflow.batches.split_merge import count_rows, merge, take_rows
+from multigpu.engines.tensorflow.batches.split_merge import NUM_SCALARS, Position, count_rows, merge, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.replicas.closed_shapes import close_shapes
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls, depending_on
@@ -26,7 +26,6 @@ from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_b
 from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
-from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS, Position
 from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
 from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_alone_by, stand_alone_as

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.batches.split_merge import drop_standby
+from multigpu.engines.tensorflow.batches.split_merge import Position, drop_standby
 from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.engines.tensorflow.replicas.outside_state import trained_outside
-from multigpu.engines.tensorflow.replicas.position import Position
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.run import Run
 from multigpu.engines.tensorflow.replicas.tapes import (

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.batches.split_merge import NUM_SCALARS
 from multigpu.engines.tensorflow.private_api.graphs import types_of_ops
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
-from multigpu.engines.tensorflow.replicas.position import NUM_SCALARS
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Traced
