@@ -1,4 +1,4 @@
-"""A table of the estimate of each device."""
+"""Tables of an estimate: of each device, and of the layers, to choose where to cut a model."""
 
 import functools
 import math
@@ -8,11 +8,31 @@ import keras
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.base.table import Table, megabytes
-from multigpu.plan.estimates import DeviceEstimate
-from multigpu.profiling.layer_table import LayerTable, layer_table
+from multigpu.base.table import Table, megabytes, millions
+from multigpu.engines import estimate_layers
+from multigpu.plan.estimates import DeviceEstimate, LayerEstimate
 
 SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "inputs", "total", "received", "sent")
+
+
+class LayerTable(Table[LayerEstimate]):
+    """One row per call of a layer, in the order of the calls, which prints as a table."""
+
+    __slots__ = ()
+    of = LayerEstimate
+    head = ("layer", "weights", "so far", "work per row", "so far", "output per row", "cut behind it")
+
+    def cells(self, row: LayerEstimate) -> list[str]:
+        """Return the cells of a row as text."""
+        return [
+            row.name,
+            megabytes(row.weights),
+            f"{row.weights_share:.1%}",
+            millions(row.work, "MFLOP"),
+            "-" if row.work_share is None else f"{row.work_share:.1%}",
+            megabytes(row.output),
+            megabytes(row.crossing),
+        ]
 
 
 class Estimate(Table[DeviceEstimate]):
@@ -41,7 +61,7 @@ class Estimate(Table[DeviceEstimate]):
         Raises:
             ValueError: the shapes of the template's inputs are unknown.
         """
-        return layer_table(self.template)
+        return LayerTable(estimate_layers(self.template))
 
     @property
     def parameters(self) -> int:
