@@ -21,11 +21,10 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 import multigpu
 from multigpu.engines.tensorflow.parallel import step_scope
 from multigpu.engines.tensorflow.private_api import datasets, graphs, random_ops, runtime, trackable
+from multigpu.engines.tensorflow.private_api.attached import logits_found, logits_of, mask_of, with_logits, with_mask
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 from multigpu.engines.tensorflow.private_api.graphs import body_of, side_by_side
-from multigpu.engines.tensorflow.private_api.logits import logits_found, logits_of, with_logits
-from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, give_memory, is_seed
 from multigpu.private_api import data_adapters, functional, hooks, losses, serialization
 from multigpu.private_api import layers as of_layers

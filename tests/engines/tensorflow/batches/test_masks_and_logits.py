@@ -9,7 +9,7 @@ from keras import layers
 
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits, masks_and_logits_of
-from multigpu.engines.tensorflow.private_api.masks import with_mask
+from multigpu.engines.tensorflow.private_api.attached import with_mask
 
 
 def crossentropy(y_pred):

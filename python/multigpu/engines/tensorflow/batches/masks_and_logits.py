@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.private_api.logits import Attach, logits_found
-from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
+from multigpu.engines.tensorflow.private_api.attached import Attach, logits_found, mask_of, with_mask
 
 
 def masks_and_logits_of(x: object) -> list[tuple[tf.Tensor, Attach]]:

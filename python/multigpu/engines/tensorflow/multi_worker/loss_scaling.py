@@ -15,7 +15,7 @@ import tensorflow as tf
 from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.batches.masks_and_logits import with_same_attached
 from multigpu.engines.tensorflow.cluster.together import Step
-from multigpu.engines.tensorflow.private_api.masks import mask_of
+from multigpu.engines.tensorflow.private_api.attached import mask_of
 from multigpu.private_api.losses import apply_mask
 
 MEANS = ("sum_over_batch_size", "mean")

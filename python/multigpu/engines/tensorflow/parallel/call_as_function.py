@@ -17,10 +17,9 @@ import tensorflow as tf
 
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
+from multigpu.engines.tensorflow.private_api.attached import logits_of, mask_of, with_logits, with_mask
 from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
-from multigpu.engines.tensorflow.private_api.logits import logits_of, with_logits
-from multigpu.engines.tensorflow.private_api.masks import mask_of, with_mask
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable

@@ -1,6 +1,7 @@
-"""Keras' logits: it computes a crossentropy from them, because it would have to clip probabilities.
+"""Keras' masks and logits, which are attributes of tensors that every op loses. Keras has no public way to read them.
 
-They are attached to the probabilities as an attribute, or are inputs of the op. Every other op loses both.
+It computes a crossentropy from logits, because it would have to clip probabilities. They are attached to the
+probabilities, or are inputs of the op that made them.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,18 @@ from typing import Any
 import tensorflow as tf
 
 Attach = Callable[[Any, tf.Tensor], tf.Tensor]
+
+
+def mask_of(x: object) -> tf.Tensor | None:
+    """Return the mask that Keras attached to `x`."""
+    return getattr(x, "_keras_mask", None)
+
+
+def with_mask(x: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Return `x` with a mask, which Keras' losses and layers see."""
+    if mask is not None:
+        x._keras_mask = mask
+    return x
 
 
 def logits_of(x: object) -> tf.Tensor | None:
