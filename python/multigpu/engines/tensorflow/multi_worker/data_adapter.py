@@ -70,19 +70,15 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextl
         cluster: the workers.
         at_end: the callbacks for the end of the method, which release arrays.
     """
-    x, y, weight = (arguments.get(name) for name in ("x", "y", "sample_weight"))
-    steps, shuffle = arguments.get("steps"), arguments.get("shuffle", False)
     if are_arrays(arguments) and arguments.get("class_weight") is None:
-        return _of_arrays(x, y, weight, arguments.get("batch_size"), steps, shuffle, cluster, at_end)
+        return _of_arrays(arguments, cluster, at_end)
+    x, steps = arguments.get("x"), arguments.get("steps")
     is_dataset = isinstance(x, tf.data.Dataset)
     given = get_data_adapter(
         x=x,
-        y=y,
-        sample_weight=weight,
-        batch_size=arguments.get("batch_size"),
+        **{name: arguments.get(name) for name in ("y", "sample_weight", "batch_size", "class_weight")},
         steps_per_epoch=steps,
-        shuffle=shuffle and not is_dataset and not hasattr(x, "__next__"),
-        class_weight=arguments.get("class_weight"),
+        shuffle=arguments.get("shuffle", False) and not is_dataset and not hasattr(x, "__next__"),
     )
     dataset = given.get_tf_dataset()
     if isinstance(given, ArrayDataAdapter):
@@ -96,19 +92,11 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextl
     return _until_all_end(parts, given, cluster)
 
 
-def _of_arrays(
-    x: Any,
-    y: Any,
-    weight: Any,
-    batch_size: int | None,
-    steps: int | None,
-    shuffle: bool | str,
-    cluster: Cluster,
-    at_end: contextlib.ExitStack,
-) -> GlobalBatches:
+def _of_arrays(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.ExitStack) -> GlobalBatches:
     """Return the parts of arrays that all workers have. All workers assign the rows in the same way."""
+    x, y, weight, size, steps = map(arguments.get, ("x", "y", "sample_weight", "batch_size", "steps"))
     rows = len(keras.tree.flatten(x)[0])
-    size = batch_size or (-(-rows // steps) if steps else 32)
+    size = size or (-(-rows // steps) if steps else 32)
     told = all_gather_numbers([rows, size], cluster)
     for number, (others, others_size) in enumerate(told):
         if (others, others_size) != (rows, size):
@@ -124,7 +112,7 @@ def _of_arrays(
         mine = share_rows(tf.size(indices), cluster.size)[cluster.number]
         return indices[mine.begin : mine.begin + mine.size], tf.minimum(mine.kept, 1)
 
-    dataset, cut = batches(x, y, weight, size, shuffle, own)
+    dataset, cut = batches(x, y, weight, size, arguments.get("shuffle", False), own)
     at_end.callback(cut.release)
     parts = dataset.map(lambda data, counts: Part(data, counts, tf.constant(True)))
     return GlobalBatches(parts, int(parts.cardinality()))

@@ -103,7 +103,8 @@ def data_parallel(
         after: tensors for which replicas wait.
     """
     check_new_values(template, batch, plan, workers)
-    slices = split_batch(batch, plan, workers, sent_ahead, after)
+    with tf.control_dependencies(after):
+        slices = split_batch(batch, plan, workers, sent_ahead)
     together, structure = workers.in_forward_pass, GradientStructure()
     alone = len(plan.replicas) == 1 and not together.several
     # without a gradient, closed shapes save nothing
@@ -140,14 +141,10 @@ def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, 
 
 
 def split_batch(
-    batch: CallArguments,
-    plan: Plan,
-    workers: Reduction,
-    sent_ahead: Mapping[int, list[tf.Tensor]],
-    after: Sequence[tf.Tensor],
+    batch: CallArguments, plan: Plan, workers: Reduction, sent_ahead: Mapping[int, list[tf.Tensor]]
 ) -> Slices:
     """Split the batch into slices."""
-    with tf.device("CPU:0"), tf.control_dependencies(after):
+    with tf.device("CPU:0"):
         here = tf.identity(batch.count_rows())
         rows = share_rows(here, len(plan.replicas))
         slices = [sent_ahead.get(id(x)) or split(x, rows) for x in batch.tensors]

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -96,7 +96,7 @@ class SliceNoise:
         in_order = name in BY_COUNTER and not (xla and name == "stateless_random_normal_v2")  # there, halves are pairs
         if in_order and rows.axis == 0 and given["alg"] != THREEFRY:
             tries = TRIES if name == "stateless_truncated_normal_v2" and not xla else None
-            return self._from_counter(functools.partial(draw, **given), given, shape, rows.each, tries)
+            return self._from_counter(functools.partial(draw, **given), shape, rows.each, tries)
         return self._of_whole_batch(draw, given, of_rows, shape, rows)
 
     def _rows_of(self, shape: tf.Tensor, shapes: OpenShapes) -> Rows | None:
@@ -126,22 +126,17 @@ class SliceNoise:
         return Rows(0, 1) if len(sizes) and sizes[0] == rows else None
 
     def _from_counter(
-        self,
-        draw: Callable[..., tf.Tensor],
-        given: Mapping[str, Any],
-        shape: tf.Tensor,
-        each: int | tf.Tensor,
-        tries: int | None,
+        self, draw: functools.partial[tf.Tensor], shape: tf.Tensor, each: int | tf.Tensor, tries: int | None
     ) -> tf.Tensor:
         """Return the numbers that begin where the first row of the slice has its own.
 
         Args:
             draw: a function that draws with the given arguments, or with others in their places.
-            given: the given arguments.
             shape: the shape of the noise.
             each: the number of elements of its first axis for each row.
             tries: the number of blocks for each number, if it needs whole blocks.
         """
+        given = draw.keywords
         dtype = tf.as_dtype(given["dtype"]) if "dtype" in given else given["minval"].dtype
         per_block = BLOCK // max(dtype.size, 4)
         scale = tries * per_block if tries else 1
