@@ -34,28 +34,15 @@ class GlobalBatches(DataAdapter):
     """
 
     num_batches: int | None = None
-    batch_size = None
-    has_partial_batch = None
-    partial_batch_size = None
 
-    def __init__(self, parts: tf.data.Dataset, num_batches: int | None, given: Any = None) -> None:
-        self._parts = parts
-        self._given = given
-        self.num_batches = num_batches
+    def __init__(self, parts: tf.data.Dataset, num_batches: int | None, given: DataAdapter | None = None) -> None:
+        self._parts, self.num_batches = parts, num_batches
+        if given is not None:
+            self.on_epoch_begin, self.on_epoch_end = given.on_epoch_begin, given.on_epoch_end  # a dataset may shuffle
 
     def get_tf_dataset(self) -> tf.data.Dataset:
         """Return a dataset whose elements are of type `Part`."""
         return self._parts
-
-    def on_epoch_begin(self) -> None:
-        """Pass the event on to a `keras.utils.PyDataset`."""
-        if self._given is not None:
-            self._given.on_epoch_begin()
-
-    def on_epoch_end(self) -> None:
-        """Pass the event on to a `keras.utils.PyDataset`, which may shuffle."""
-        if self._given is not None:
-            self._given.on_epoch_end()
 
 
 def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.ExitStack) -> GlobalBatches:
