@@ -9,9 +9,8 @@ import numpy as np
 
 from multigpu.base.arguments import check_flags
 from multigpu.saving.atomic_write import atomic_write, expanded
-from multigpu.saving.hdf5_writer import new_hdf5
+from multigpu.saving.hdf5_writer import new_hdf5, write_unlisted
 from multigpu.saving.load_weights import load_into
-from multigpu.saving.save import write_unlisted
 from multigpu.saving.template_facade import template_of
 from multigpu.saving.weight_lists import TOP_LEVEL, list_names
 from multigpu.saving.weight_matching import own_weights, saved_order

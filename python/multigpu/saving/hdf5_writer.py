@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
+import keras
 
 
 class NamedBuffer(io.BytesIO):
@@ -35,3 +36,9 @@ def new_hdf5(path: Path) -> Iterator[NamedFile]:
     """Give a new HDF5 file to write to, inside a `with` block, at whose end it is written to disk."""
     with new_buffer(path) as buffer, NamedFile(buffer, "w") as file:
         yield file
+
+
+def write_unlisted(template: keras.Model, path: Path) -> None:
+    """Write the format of `.weights.h5`, which also contains the optimizer's state."""
+    with new_buffer(path) as file:
+        keras.Model.save_weights(template, file)

@@ -1,5 +1,6 @@
 """The methods with which Keras saves, copies and describes a parallel model: they answer as its template."""
 
+import os
 from typing import Any
 
 import keras
@@ -9,8 +10,12 @@ from multigpu.base.refusal import refuse
 from multigpu.base.shared import Shared
 from multigpu.private_api.callers import is_for_sklearn, is_pickled
 from multigpu.private_api.hooks import AnswersAsTemplate
-from multigpu.saving import save as saving
+from multigpu.saving.atomic_write import atomic_write, check_overwrite, expanded
+from multigpu.saving.hdf5_format import write_model
+from multigpu.saving.hdf5_writer import write_unlisted
+from multigpu.saving.load_weights import load_into
 
+HDF5_ENDINGS = (".h5", ".hdf5")
 PARTS = (keras.Layer, keras.Metric, keras.Loss, keras.Optimizer, list, tuple, dict)
 
 
@@ -59,21 +64,52 @@ class TemplateFacade(AnswersAsTemplate):
         )
 
     def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
-        """Save the template: a plain file, written whole, which Keras loads without this package."""
-        saving.save(self.template, filepath, overwrite, zipped, **kwargs)
+        """Save the template, for Keras without this package. One file (`.keras`, `.h5`) is written whole.
+
+        Keras writes a folder, or to a remote place.
+        """
+        if not _is_here(filepath) or zipped is False or not str(filepath).endswith((".keras", *HDF5_ENDINGS)):
+            _check_overwrite(filepath, overwrite)
+            keras.Model.save(self.template, filepath, zipped=zipped, **kwargs)
+        elif str(filepath).endswith(HDF5_ENDINGS):
+            write_model(self.template, filepath, overwrite, kwargs.get("include_optimizer", True))
+        else:
+            atomic_write(
+                filepath,
+                lambda path: keras.Model.save(self.template, path, zipped=zipped, **kwargs),
+                ".keras",
+                overwrite,
+            )
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
-        """Save the template's weights, and the state of the optimizer."""
-        saving.save_weights(self.template, filepath, overwrite, max_shard_size)
+        """Save the template's weights, and the state of the optimizer. One file is written whole.
+
+        Keras writes several files, with `max_shard_size`, or to a remote place.
+        """
+        if not _is_here(filepath) or max_shard_size is not None or not str(filepath).endswith(".weights.h5"):
+            _check_overwrite(filepath, overwrite)
+            keras.Model.save_weights(self.template, filepath, max_shard_size=max_shard_size)
+        else:
+            atomic_write(filepath, lambda path: write_unlisted(self.template, path), ".weights.h5", overwrite)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Load weights into the template, from any file that it accepts. On an error, nothing changes."""
-        saving.load_weights(self.template, filepath, skip_mismatch, **kwargs)
+        load_into(self.template, filepath, bool(kwargs.pop("by_name", False)), skip_mismatch, **kwargs)
 
 
 def is_part(template: keras.Model, name: str) -> bool:
     """Return whether a private attribute contains parts of the template, which Keras looks for when it saves."""
     return isinstance(getattr(template, name, None), PARTS)
+
+
+def _is_here(filepath: Any) -> bool:
+    """Return whether a path is on this machine. Keras also accepts open files and remote places, as `hf://`."""
+    return isinstance(filepath, str | os.PathLike) and "://" not in str(filepath)
+
+
+def _check_overwrite(filepath: Any, overwrite: bool) -> None:
+    if _is_here(filepath):
+        check_overwrite(expanded(filepath), overwrite)
 
 
 def check_model(name: str, model: object) -> None:
