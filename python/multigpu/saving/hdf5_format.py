@@ -1,4 +1,4 @@
-"""Write a whole model as an HDF5 file that Keras reads, and read it back as it was."""
+"""Write a whole model as an HDF5 file that Keras reads."""
 
 import contextlib
 import json
@@ -11,14 +11,8 @@ import keras
 
 from multigpu.private_api.layers import compile_arguments, restore_compile_arguments
 from multigpu.saving.atomic_write import atomic_write
-from multigpu.saving.build_model import build
-from multigpu.saving.file_errors import naming
 from multigpu.saving.hdf5_writer import new_hdf5
-from multigpu.saving.layer_matching import find_pairs, listed_group
-from multigpu.saving.sandboxed_build import Trial
-from multigpu.saving.training_config import loadable, restore_optimizer
-from multigpu.saving.untrusted_hdf5 import opened
-from multigpu.saving.weight_matching import assign
+from multigpu.saving.training_config import loadable
 
 
 def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_optimizer: bool) -> None:
@@ -51,24 +45,3 @@ def _without_advice() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(wanted)
-
-
-def read_model(
-    filepath: Any,
-    custom_objects: dict[str, Any] | None,
-    compile: bool,
-    safe_mode: bool,
-    max_seconds: float,
-    max_gigabytes: float,
-) -> keras.Model:
-    """Return the model in a file, or the template of an old parallel model, with its weights, compiled.
-
-    In safe mode it is built twice: first in another process, which may be killed.
-    """
-    trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
-    with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:
-        model = build(file, filepath, custom_objects, compile, safe_mode, 2 * max_seconds)
-        assign(find_pairs(listed_group(file), model, filepath, False, False, False), model)
-        if compile and "training_config" in file.attrs:
-            restore_optimizer(file, model)
-        return model

@@ -5,8 +5,15 @@ from typing import Any
 import keras
 
 from multigpu.base.arguments import check_custom_objects, check_flags, check_path
-from multigpu.saving.hdf5_format import read_model, write_model
+from multigpu.saving.build_model import build
+from multigpu.saving.file_errors import naming
+from multigpu.saving.hdf5_format import write_model
+from multigpu.saving.layer_matching import find_pairs, listed_group
+from multigpu.saving.sandboxed_build import Trial
 from multigpu.saving.template_facade import template_of
+from multigpu.saving.training_config import restore_optimizer
+from multigpu.saving.untrusted_hdf5 import opened
+from multigpu.saving.weight_matching import assign
 
 
 def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> bool:
@@ -84,7 +91,13 @@ def load_model_hdf5(
     check_path("filepath", filepath)
     check_flags(compile=compile, safe_mode=safe_mode)
     check_custom_objects(custom_objects)
-    return read_model(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)
+    trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
+    with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:
+        model = build(file, filepath, custom_objects, compile, safe_mode, 2 * max_seconds)
+        assign(find_pairs(listed_group(file), model, filepath, False, False, False), model)
+        if compile and "training_config" in file.attrs:
+            restore_optimizer(file, model)
+        return model
 
 
 def clean_parallel_hdf5(

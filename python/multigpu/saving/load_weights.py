@@ -13,6 +13,7 @@ import keras
 from multigpu.base.refusal import refuse
 from multigpu.saving.atomic_write import expanded
 from multigpu.saving.file_errors import naming, refused
+from multigpu.saving.hdf5_writer import NamedBuffer
 from multigpu.saving.layer_matching import find_pairs, listed_group
 from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, opened
 from multigpu.saving.weight_matching import assign
@@ -62,9 +63,11 @@ def _load_unlisted(
     saved = file.get("optimizer/vars")
     if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
         optimizer.build(template.trainable_variables)
+    path = file.filename  # Keras chooses the format by its ending
+    named = path if path.endswith(".weights.h5") else NamedBuffer(Path(path).read_bytes())
     try:
-        with unchanged_on_error(template), _named_as_weights(file.filename) as path:
-            keras.Model.load_weights(template, path, skip_mismatch=skip_mismatch, **kwargs)
+        with unchanged_on_error(template):
+            keras.Model.load_weights(template, named, skip_mismatch=skip_mismatch, **kwargs)
     except (ValueError, KeyError) as error:
         raise refuse(
             "weights that fit the model",
@@ -85,18 +88,6 @@ def unchanged_on_error(model: keras.Model) -> Iterator[None]:
     except BaseException:
         assign(list(zip(variables, before, strict=True)), model)
         raise
-
-
-@contextlib.contextmanager
-def _named_as_weights(path: str) -> Iterator[str]:
-    """Give a path of the file that ends as Keras expects."""
-    if path.endswith(".weights.h5"):
-        yield path
-        return
-    with TemporaryDirectory(prefix="multigpu-") as folder:
-        link = Path(folder) / "link.weights.h5"
-        link.symlink_to(Path(path).resolve())
-        yield str(link)
 
 
 @contextlib.contextmanager
