@@ -35,12 +35,8 @@ class Reduction:
         """Return how many rows of a batch come before this worker's, and how many there are in all, () int32."""
         return tf.zeros_like(here), here
 
-    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """Return the gradient of the global batch, on the device that owns the weights."""
-        return x
-
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
-        """Return the rows of a weight's gradient, of the global batch, on `owner`. Dense ones are as in `gradient()`.
+        """Return the rows of a weight's gradient, of the global batch, on `owner`. Dense ones are as in `mean()`.
 
         Args:
             x: this worker's rows.
@@ -51,7 +47,7 @@ class Reduction:
         return x
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """Return the mean of the workers' values, weighted by rows."""
+        """Return the mean of the workers' values, or gradients, weighted by rows: that of the global batch, on `owner`."""
         return x
 
     def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:

@@ -73,21 +73,16 @@ class Together(Reduction):
         """All workers if all of them make this call, or this one if each worker calls by itself."""
         return self if self._joint else Reduction(self._devices, self.first_replica)
 
-    def gradient(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """Return the gradient of the global batch, on the device that owns the weights, from the workers' gradients."""
-        with tf.device(owner):
-            return self._sum(self._weighed(x), owner, f"gradient {label} {x.shape}")
-
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
         """Return the rows of a weight's gradient. See `Reduction.rows`."""
         if not isinstance(x, tf.IndexedSlices):
-            return self.gradient(x, owner, label)
+            return self.mean(x, owner, label)
         weighed = tf.IndexedSlices(self._weighed(x.values), x.indices, x.dense_shape)
         of_all = all_rows(weighed, self._cluster, lambda y, what: self._sum(y, owner, f"rows {label} {what}"))
         return add_up(of_all)
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """Return the mean of the workers' values, weighted by rows."""
+        """Return the mean of the workers' values, weighted by rows. See `Reduction.mean`."""
         with tf.device(owner):
             return self._sum(self._weighed(x), owner, f"mean {label} {x.shape}")
 
@@ -114,7 +109,7 @@ class Together(Reduction):
 
     def reduced(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
         """Return `x`, which is the same on all workers, with a gradient from all of them."""
-        return with_gradient(x, lambda upstream: self.gradient(upstream, owner, label))
+        return with_gradient(x, lambda upstream: self.mean(upstream, owner, label))
 
     def all_rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the rows of all workers, in their order, given this worker's rows. An idle worker has none.

@@ -126,7 +126,7 @@ class _Fan(NamedTuple):
         if self.bucket.types.is_new_value:
             summed = tf.reduce_max(tf.stack(whole), axis=0)
         else:
-            summed = self.workers.gradient(tf.add_n(whole), self.bucket.owner, self.label)
+            summed = self.workers.mean(tf.add_n(whole), self.bucket.owner, self.label)
         total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
         return {number: gradient if number in connected else None for number, gradient in total}
 
