@@ -5,7 +5,7 @@ from typing import TypeVar
 import keras
 
 from multigpu.engines import move, present_device, visible_devices
-from multigpu.private_api.layers import wants_jit
+from multigpu.private_api.layers import variables_of, wants_jit
 from multigpu.saving.template_facade import template_of
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -39,12 +39,7 @@ def bring_home(model: Model, device: str | None = None) -> Model:
     template = template_of("model", model)
     first = visible_devices()["others"][0]
     wanted = present_device(first if device is None else device, f"Leave it out for {first}.")
-    move([(variable, wanted) for variable in _everything(model)])
+    move([(variable, wanted) for variable in variables_of(model)])
     if template.compiled:
         template.jit_compile = wants_jit(template)  # possible again, because all weights are on one device
     return model
-
-
-def _everything(model: keras.Model) -> list[keras.Variable]:
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.variables, *(optimizer.variables if optimizer is not None else [])]

@@ -11,6 +11,7 @@ from multigpu.base.shared import Shared
 from multigpu.engines import holders, place_weights
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import is_input_of_layer
+from multigpu.private_api.layers import output_names
 
 
 class TemplateAnswers:
@@ -18,7 +19,6 @@ class TemplateAnswers:
 
     template: keras.Model
     plan: Plan
-    _output_names: Callable[[], list[str]]
     _statistics_of_slices: Callable[[], Sequence[keras.Layer]]
 
     layers, dtype_policy = Shared(), Shared()
@@ -42,7 +42,7 @@ class TemplateAnswers:
     @property
     def output_names(self) -> list[str]:
         """Names of the template's outputs, in order: the names of the layers that make them."""
-        return self._output_names()
+        return output_names(self.template)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
         """Return a parallel model on the same devices, of a copy of the template."""

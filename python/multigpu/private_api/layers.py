@@ -14,6 +14,19 @@ def sublayers(model: keras.Layer) -> list[keras.Layer]:
     return model._flatten_layers(include_self=False)
 
 
+def variables_of(model: keras.Model) -> list[keras.Variable]:
+    """Return the variables of a model and of its optimizer."""
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+
+
+def output_names(model: keras.Model) -> list[str]:
+    """Return the output names of a model that was built from symbolic tensors, in order: its last layers."""
+    if isinstance(model, keras.Sequential):  # has no such list, but one output
+        return [model.layers[-1].name]
+    return model.output_names
+
+
 def finish_state(model: keras.Layer) -> None:
     """Make layers compute what they derive from their weights, such as the tensors of an adapted Normalization.
 

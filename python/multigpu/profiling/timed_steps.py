@@ -13,6 +13,7 @@ from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.engines import batches
 from multigpu.model.parallel_model import ParallelModel
+from multigpu.private_api.layers import variables_of
 
 
 def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[Any], float]:
@@ -86,14 +87,11 @@ def first_rows(batch: Any, number: int) -> Any:
 @contextmanager
 def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     """Restore the values of all variables at the end of a `with` block."""
-    optimizer = parallel.optimizer
-    if not optimizer.built:
+    if not parallel.optimizer.built:
         parallel.make_train_function()  # builds the model
     models = (parallel, parallel.template)
     of_metrics = [variable for model in models for variable in model.metrics_variables]
-    values = [
-        (v, keras.ops.convert_to_numpy(v)) for v in _distinct([*parallel.variables, *optimizer.variables, *of_metrics])
-    ]
+    values = [(v, keras.ops.convert_to_numpy(v)) for v in _distinct([*variables_of(parallel), *of_metrics])]
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import h5py
 import keras
 
 from multigpu.base.refusal import refuse
+from multigpu.private_api.layers import variables_of
 from multigpu.saving.atomic_write import expanded
 from multigpu.saving.file_errors import naming, refused
 from multigpu.saving.hdf5_writer import NamedBuffer
@@ -80,8 +81,7 @@ def _load_unlisted(
 @contextlib.contextmanager
 def unchanged_on_error(model: keras.Model) -> Iterator[None]:
     """Restore all variables of a model and its optimizer if a `with` block raises an error."""
-    optimizer = model.optimizer if model.compiled else None
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+    variables = variables_of(model)
     before = [variable.numpy() for variable in variables]
     try:
         yield

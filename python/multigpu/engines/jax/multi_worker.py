@@ -16,7 +16,7 @@ from multigpu.cluster.callbacks import StopTogether, allowed
 from multigpu.cluster.data import are_arrays, brings_own_rows
 from multigpu.engines.jax.global_batches import GlobalBatches
 from multigpu.engines.jax.layout import on_mesh
-from multigpu.engines.jax.placement import layout_of, variables_of
+from multigpu.engines.jax.placement import all_variables, layout_of
 from multigpu.engines.jax.training import Training
 from multigpu.engines.jax.workers import any_of_all, check_alike, follow_chief, named, order_of_chief
 from multigpu.private_api.data_adapters import get_data_adapter
@@ -74,7 +74,7 @@ class MultiWorkerTraining(Training):
     def _sync(self) -> None:
         """Give the template's variables the values of this worker's devices, which it can read without the others."""
         type(self.template).jax_state_sync(self.template)
-        for variable in variables_of(self.template):
+        for variable in all_variables(self.template):
             if not variable.value.is_fully_addressable:
                 variable.assign(on_mesh(variable.value, layout_of(self.plan).own))
 

@@ -14,6 +14,7 @@ from multigpu.engines.jax.devices import device_named, host, make_mesh, visible_
 from multigpu.engines.jax.layout import Layout, put
 from multigpu.engines.jax.private_api.divided_weights import is_divided
 from multigpu.plan.plan import Plan
+from multigpu.private_api.layers import variables_of
 
 
 @functools.cache
@@ -77,7 +78,7 @@ def bring_plain_home(model: keras.Model) -> None:
 
     XLA would divide the steps of the plain model, too, and its partitioner gives wrong gradients of convolutions.
     """
-    variables = variables_of(model)
+    variables = all_variables(model)
     if any(map(is_divided, variables)):
         move([(variable, visible_devices()["others"][0]) for variable in variables])
 
@@ -91,7 +92,7 @@ def holders(model: keras.Model) -> list[str]:
 @contextmanager
 def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
     """Move the template to the first device, and back after a `with` block."""
-    variables = variables_of(template)
+    variables = all_variables(template)
     values = [(variable, variable.value) for variable in variables]
     move([(variable, plan.devices[0]) for variable in variables])
     try:
@@ -101,8 +102,6 @@ def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
             variable.assign(value)
 
 
-def variables_of(model: keras.Model) -> list[keras.Variable]:
+def all_variables(model: keras.Model) -> list[keras.Variable]:
     """Return all variables with which a model trains."""
-    optimizer = getattr(model, "optimizer", None)
-    slots = optimizer.variables if optimizer is not None else []
-    return [*model.variables, *slots, *model.metrics_variables]
+    return [*variables_of(model), *model.metrics_variables]

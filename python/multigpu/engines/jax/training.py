@@ -15,7 +15,7 @@ from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered
 from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
-from multigpu.engines.jax.placement import bring_plain_home, layout_of, place, send_home, settle, variables_of
+from multigpu.engines.jax.placement import all_variables, bring_plain_home, layout_of, place, send_home, settle
 from multigpu.engines.jax.private_api.batches import batches_on_host
 from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
@@ -131,7 +131,7 @@ class Training(keras.Model):
             try:
                 yield
             except BaseException:
-                if not all(map(has_value, variables_of(template))):  # as Keras leaves them after an evaluation
+                if not all(map(has_value, all_variables(template))):  # as Keras leaves them after an evaluation
                     template.jax_state_sync()
                 raise
             finally:
@@ -140,14 +140,10 @@ class Training(keras.Model):
                 for name, function in before.items():
                     setattr(template, name, function if compilation(template) is compiled else None)
                 # arrays in pinned memory cannot be used in computations outside of a step
-                if self.plan.cpu_relocation and all(map(has_value, variables_of(template))):
-                    send_home(variables_of(template))
+                if self.plan.cpu_relocation and all(map(has_value, all_variables(template))):
+                    send_home(all_variables(template))
 
     # Answers --------------------------------------------------------------------------------------------------------
-
-    def _output_names(self) -> list[str]:
-        template = self.template
-        return [template.layers[-1].name] if isinstance(template, keras.Sequential) else template.output_names
 
     def _statistics_of_slices(self) -> Sequence[keras.Layer]:
         return []  # all use the global batch

@@ -12,7 +12,7 @@ from jax.experimental.multihost_utils import broadcast_one_to_all, process_allga
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.lost import WorkerLostError, lost, silent
-from multigpu.engines.jax.placement import send_home, settle, variables_of
+from multigpu.engines.jax.placement import all_variables, send_home, settle
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import finish_state
 
@@ -23,7 +23,7 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     Raises:
         ValueError: a worker has another model or other devices. All workers raise it.
     """
-    shapes = [f"{tuple(v.shape)} {v.dtype}" for v in variables_of(model)]
+    shapes = [f"{tuple(v.shape)} {v.dtype}" for v in all_variables(model)]
     with named(plan.cluster):
         check_alike([keras.__version__, jax.__version__, *plan.devices, *shapes], "model, devices or versions", plan)
         follow_chief(model, plan)
@@ -53,7 +53,7 @@ def name_of(number: int, plan: Plan) -> str:
 
 def follow_chief(model: keras.Model, plan: Plan) -> None:
     """Give the variables of a model and its optimizer the values of the chief."""
-    variables = variables_of(model)
+    variables = all_variables(model)
     send_home(variables, broadcast_one_to_all([np.asarray(variable.value) for variable in variables]))
     settle(variables, plan)
     finish_state(model)

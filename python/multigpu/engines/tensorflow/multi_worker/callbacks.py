@@ -8,7 +8,7 @@ from multigpu.cluster.callbacks import allowed
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, broadcast_variables
 from multigpu.engines.tensorflow.multi_worker.step import StepConsensus
-from multigpu.private_api.layers import epoch_of_backup, finish_state, set_epoch_of_backup
+from multigpu.private_api.layers import epoch_of_backup, finish_state, set_epoch_of_backup, variables_of
 
 
 def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> Any:
@@ -33,8 +33,7 @@ class WorkerSyncCallback(keras.callbacks.Callback):
         """Give all workers the chief's values, and the epoch at which its backup ended."""
         model = self.model
         self._consensus.reset()
-        slots = model.optimizer.variables if model.optimizer is not None else []
-        broadcast_variables([*model.variables, *slots], self._cluster)
+        broadcast_variables(variables_of(model), self._cluster)
         finish_state(model)
         set_epoch_of_backup(model, int(all_gather_numbers([epoch_of_backup(model)], self._cluster)[0, 0]))
 

@@ -15,7 +15,7 @@ from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import compile_arguments, finish_state
+from multigpu.private_api.layers import compile_arguments, finish_state, variables_of
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
@@ -34,16 +34,13 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     wait_for_all(cluster)
     watch(cluster)
     _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
-    optimizer = getattr(model, "optimizer", None)
-    broadcast_variables([*model.variables, *(optimizer.variables if optimizer is not None else [])], cluster)
+    broadcast_variables(variables_of(model), cluster)
     finish_state(model)
     _broadcast_seed(cluster)
 
 
 def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
     """Return the values that must be the same on all workers, the most important first."""
-    optimizer = getattr(model, "optimizer", None)
-    slots = len(optimizer.variables) if optimizer is not None else 0
     return {
         "multigpu": __version__,
         "Keras": keras.__version__,
@@ -52,7 +49,7 @@ def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
         "cpu_relocation": str(plan.cpu_relocation),
         "number of weights": str(len(model.variables)),
         **{f"variable {number} of the model": _shown(variable) for number, variable in enumerate(model.variables)},
-        "variables of the optimizer": str(slots),
+        "variables of the optimizer": str(len(variables_of(model)) - len(model.variables)),
     }
 
 

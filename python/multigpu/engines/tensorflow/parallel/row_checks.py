@@ -11,11 +11,11 @@ from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, fl
 from multigpu.engines.tensorflow.parallel.distribute_strategy import check_made_without
 from multigpu.engines.tensorflow.parallel.row_changes import MANY, name_layer
 from multigpu.engines.tensorflow.replicas.global_batch import depending_on
-from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis, output_names
+from multigpu.engines.tensorflow.replicas.outputs import no_batch_axis
 from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE
 from multigpu.engines.tensorflow.replicas.scope import inside_replica
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
-from multigpu.private_api.layers import inputs_of, is_fixed, sublayers, symbolic
+from multigpu.private_api.layers import inputs_of, is_fixed, output_names, sublayers, symbolic
 
 Shape = tuple[int | None, ...]
 

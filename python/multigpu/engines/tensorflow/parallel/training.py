@@ -21,7 +21,6 @@ from multigpu.engines.tensorflow.parallel.optimizer_scalars import scalars_read_
 from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.engines.tensorflow.parallel.verb_errors import guarded
 from multigpu.engines.tensorflow.private_api.trackable import TrackedAsTemplate
-from multigpu.engines.tensorflow.replicas.outputs import output_names
 from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 from multigpu.engines.tensorflow.weights.overview import Overview, overview
 from multigpu.engines.tensorflow.weights.place_locate import place
@@ -158,9 +157,6 @@ class Training(TrackedAsTemplate, keras.Model):
     predict_step = functools.partialmethod(_step, "predict_step")
 
     # Answers --------------------------------------------------------------------------------------------------------
-
-    def _output_names(self) -> list[str]:
-        return output_names(self.template)
 
     def _statistics_of_slices(self) -> Sequence[keras.Layer]:
         return of_slices(self.template)

@@ -10,7 +10,7 @@ from multigpu.engines.tensorflow.weights.home_parts import home_devices
 from multigpu.engines.tensorflow.weights.move import move
 from multigpu.engines.tensorflow.weights.place_locate import locate
 from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import wants_jit
+from multigpu.private_api.layers import variables_of, wants_jit
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def on_one_device(template: keras.Model, plan: Plan) -> Iterator[None]:
     """
     homes = home_devices(template) if plan.groups else {}
     first = plan.parts[0] if plan.groups else plan.devices[0]
-    variables = [*template.variables, *template.optimizer.variables]
+    variables = variables_of(template)
     places = [(variable, locate(variable)) for variable in variables]
     jit_compile = template.jit_compile
     move([(variable, homes.get(id(variable), first)) for variable in variables])

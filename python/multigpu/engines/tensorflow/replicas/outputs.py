@@ -209,10 +209,3 @@ def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
         f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
         "(batch,), or move the reduction into a loss function or into `add_loss()`."
     )
-
-
-def output_names(model: keras.Model) -> list[str]:
-    """Return the output names of a model that was built from symbolic tensors, in order: its last layers."""
-    if isinstance(model, keras.Sequential):  # has no such list, but one output
-        return [model.layers[-1].name]
-    return model.output_names
