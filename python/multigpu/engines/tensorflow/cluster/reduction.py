@@ -47,7 +47,7 @@ class Reduction:
         return x
 
     def mean(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        """Return the mean of the workers' values or gradients, weighted by rows: that of the global batch, on `owner`."""
+        """Return the mean of the workers' values or gradients, weighted by rows: that of the global batch."""
         return x
 
     def of_chief(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
