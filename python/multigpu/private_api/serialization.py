@@ -18,6 +18,8 @@ from keras.src.saving import object_registration, serialization_lib
 from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable  # layers, models, losses, optimizers, ...
 from keras.src.saving.serialization_lib import SafeModeScope as SafeModeScope
 
+from multigpu.base.replaced import replaced
+
 CALLS_FUNCTIONS = {"AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch", "VectorizedMap", "WhileLoop"}
 
 
@@ -55,10 +57,10 @@ def objects_in_scopes() -> dict[str, Any]:
 @contextlib.contextmanager
 def names_found_by(find: Callable[..., Any], find_registered: Callable[..., Any]) -> Iterator[None]:
     """Make Keras find the meaning of names with these functions inside a `with` block. Each receives Keras' own."""
-    of_keras = serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object
-    serialization_lib._retrieve_class_or_fn = lambda *args, **kwargs: find(of_keras[0], *args, **kwargs)
-    object_registration.get_registered_object = lambda *args, **kwargs: find_registered(of_keras[1], *args, **kwargs)
-    try:
+    found = functools.partial(find, serialization_lib._retrieve_class_or_fn)
+    registered = functools.partial(find_registered, object_registration.get_registered_object)
+    with (
+        replaced(serialization_lib, "_retrieve_class_or_fn", found),
+        replaced(object_registration, "get_registered_object", registered),
+    ):
         yield
-    finally:
-        serialization_lib._retrieve_class_or_fn, object_registration.get_registered_object = of_keras
