@@ -9,9 +9,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from multigpu.base.table import PAGE_WIDTH
+from multigpu.base.table import PAGE_WIDTH, Table
 from multigpu.cli.option_names import as_options
 
 DONE, NO, REFUSED = 0, 1, 2  # exit codes for the shell
@@ -21,13 +21,6 @@ LONGEST = 1000  # maximum length of an error
 FORESEEN = (ValueError, OSError, RuntimeError, ImportError, MemoryError)  # which need no explanation
 STATUSES = "status: 0 success; 1 if the answer to {question} is no; 2 an error, with the reason on stderr"
 JSON_HELP = "print one JSON object, in bytes and seconds, instead of a table"
-
-
-class Printed(Protocol):
-    """An object that prints as a table."""
-
-    def text(self, width: int | None = None) -> str:
-        """Return the table, in lines of `width` letters."""
 
 
 @contextlib.contextmanager
@@ -73,7 +66,7 @@ def quiet_start() -> Iterator[None]:
             os.close(stderr)
 
 
-def print_table(table: Printed) -> None:
+def print_table(table: Table) -> None:
     """Print a table as wide as the terminal, or as a page. Columns that do not fit are printed below the others."""
     print(table.text(shutil.get_terminal_size((PAGE_WIDTH, 0)).columns))
 

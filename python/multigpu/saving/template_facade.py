@@ -8,7 +8,7 @@ import keras
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.base.shared import Shared
-from multigpu.private_api.callers import is_for_sklearn, is_pickled
+from multigpu.private_api.callers import PICKLES, SKLEARN, called_by
 from multigpu.private_api.hooks import AnswersAsTemplate
 from multigpu.saving.atomic_write import atomic_write, check_overwrite, expanded
 from multigpu.saving.hdf5_format import write_model
@@ -44,12 +44,12 @@ class TemplateFacade(AnswersAsTemplate):
 
     def get_compile_config(self) -> dict[str, Any]:
         """Return the configuration of the template's `compile()`."""
-        if is_for_sklearn():
+        if called_by(SKLEARN):
             raise self._left_behind(
                 "trained by a wrapper for scikit-learn, which trains clones",
                 "Use `model=lambda X, y: multi_gpu_model(build())`, and compile the model in it",
             )
-        if is_pickled():
+        if called_by(PICKLES):
             raise self._left_behind(
                 "pickled, or copied inside of another model",
                 "Pickle `parallel.template`, and pass the unpickled model to `multi_gpu_model()`",

@@ -25,7 +25,7 @@ from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 from multigpu.engines.tensorflow.weights.overview import Overview, overview
 from multigpu.engines.tensorflow.weights.place_locate import place
 from multigpu.plan.plan import Plan
-from multigpu.private_api.callers import is_exported
+from multigpu.private_api.callers import EXPORTERS, called_by
 from multigpu.private_api.class_code import parallel_parts
 
 
@@ -55,7 +55,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the template on one slice of the batch per device, and merge the results."""
-        if not tf.executing_eagerly() and is_exported():  # a file has no devices
+        if not tf.executing_eagerly() and called_by(EXPORTERS):  # a file has no devices
             return self.template(*args, **kwargs)
         self._check_scope()
         merged = self._spread(args, kwargs, self.run_eagerly)
