@@ -33,9 +33,14 @@ def _directed(constructor: Callable, args: tuple, kwargs: dict[str, Any]) -> dic
     return {**arguments, "mode": _direction(arguments["monitor"], arguments["mode"])}
 
 
-def _add_old_name(logs: dict[str, Any] | None) -> None:
-    if logs is not None and "learning_rate" in logs:
-        logs["lr"] = logs["learning_rate"]
+class _LogsOldName(keras.callbacks.Callback):
+    """Also log the rate as `lr`."""
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Log the rate under both names."""
+        super().on_epoch_end(epoch, logs)
+        if logs is not None and "learning_rate" in logs:
+            logs["lr"] = logs["learning_rate"]
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
@@ -76,29 +81,19 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         super().__init__(**_directed(super().__init__, args, kwargs))
 
 
-class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
+class ReduceLROnPlateau(_LogsOldName, keras.callbacks.ReduceLROnPlateau):
     """Keras' own callback, which also accepts `epsilon` for `min_delta`."""
 
     def __init__(self, *args: Any, epsilon: float | None = None, **kwargs: Any) -> None:
         old = {} if epsilon is None else {"min_delta": epsilon}
         super().__init__(**{**_directed(super().__init__, args, kwargs), **old})
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Lower the rate if it is time to."""
-        super().on_epoch_end(epoch, logs)
-        _add_old_name(logs)
 
-
-class LearningRateScheduler(keras.callbacks.LearningRateScheduler):
+class LearningRateScheduler(_LogsOldName, keras.callbacks.LearningRateScheduler):
     """Keras' own callback, which also logs the rate as `lr`, and accepts schedules that return any number."""
 
     def __init__(self, schedule: Callable[..., Any], verbose: int = 0) -> None:
         super().__init__(_Schedule(schedule), verbose)
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Note the rate."""
-        super().on_epoch_end(epoch, logs)
-        _add_old_name(logs)
 
 
 class _Schedule:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from multigpu.keras2.copied_dict import multi_gpu_model
-from multigpu.keras2.removed_names import GONE, RemovedName
+from multigpu.keras2.removed_names import GONE, removed_name
 
 ROOTS = ("keras", "keras._tf_keras.keras", "tensorflow.keras")  # trees of modules with the same classes
 OTHER_ROOTS = ("tensorflow.python.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")  # not of Keras 3
@@ -140,7 +140,7 @@ def _add_modules(root: str) -> None:
             _put(f"{root}.{name}", Moved(f"{root}.{name}", [sys.modules[f"{root}.{source}"] for source in sources]))
     for path, instead in GONE.items():
         module, name = path.rsplit(".", 1)
-        setattr(sys.modules[f"{root}.{module}"], name, RemovedName(f"keras.{path}", instead))
+        setattr(sys.modules[f"{root}.{module}"], name, removed_name(f"keras.{path}", instead))
 
 
 def _module(path: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """Names of Keras 2 without a successor of the same meaning. They can be imported, and raise an error when used."""
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from multigpu.base.refusal import refuse
@@ -24,18 +25,12 @@ GONE = {  # path below `keras` → what to use instead
 }
 
 
-class RemovedName:
-    """A placeholder for something that Keras 3 does not have."""
+def removed_name(path: str, instead: str) -> Callable[..., NoReturn]:
+    """Return a placeholder for something that Keras 3 does not have. It raises an error that names the replacement."""
 
-    def __init__(self, path: str, instead: str) -> None:
-        self._path = path
-        self._instead = instead
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise an error that names the replacement."""
+    def placeholder(*args: Any, **kwargs: Any) -> NoReturn:
         raise refuse(
-            "a name of Keras 3",
-            f"`{self._path}`, which Keras 3 does not have",
-            f"Use {self._instead}.",
-            error=NotImplementedError,
+            "a name of Keras 3", f"`{path}`, which Keras 3 does not have", f"Use {instead}.", error=NotImplementedError
         )
+
+    return placeholder
