@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.r import main_thread_generator
+from multigpu.r.main_thread_generator import call
 
 
 def model_of_one_layer():
@@ -48,7 +48,7 @@ def test_fit_from_a_function_equals_fit_from_a_generator(steps_per_execution):
     for model in (fed, plain):
         model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
     arguments = {"steps_per_epoch": 4, "epochs": 3, "verbose": 0, "shuffle": False}
-    history = main_thread_generator.fit(fed, source, **arguments).history
+    history = call("fit", fed, source, **arguments).history
     assert history == plain.fit(Source().as_generator(), **arguments).history
     assert_on_main_thread(source)
     assert source.calls == 12  # not one batch too many
@@ -57,7 +57,7 @@ def test_fit_from_a_function_equals_fit_from_a_generator(steps_per_execution):
 def test_validation_from_a_function_equals_that_of_a_generator():
     fed, plain, validation = model_of_one_layer(), model_of_one_layer(), Source(seed=2)
     arguments = {"steps_per_epoch": 2, "validation_steps": 3, "epochs": 1, "verbose": 0, "shuffle": False}
-    history = main_thread_generator.fit(fed, Source(), validation, **arguments).history
+    history = call("fit", fed, Source(), validation, **arguments).history
     reference = plain.fit(Source().as_generator(), validation_data=Source(seed=2).as_generator(), **arguments)
     assert history == reference.history
     assert_on_main_thread(validation)
@@ -65,16 +65,20 @@ def test_validation_from_a_function_equals_that_of_a_generator():
 
 def test_every_epoch_validates_on_the_next_batches():
     validation = Source(seed=2)
-    main_thread_generator.fit(
-        model_of_one_layer(), Source(), validation, steps_per_epoch=2, validation_steps=3, epochs=4, verbose=0
-    )
+    call("fit", model_of_one_layer(), Source(), validation, steps_per_epoch=2, validation_steps=3, epochs=4, verbose=0)
     assert validation.calls == 12
     assert_on_main_thread(validation)
 
 
 def test_arrays_validate_a_fit_from_a_function():
-    history = main_thread_generator.fit(
-        model_of_one_layer(), Source(), (np.ones((5, 4)), np.ones((5, 1))), steps_per_epoch=2, epochs=2, verbose=0
+    history = call(
+        "fit",
+        model_of_one_layer(),
+        Source(),
+        (np.ones((5, 4)), np.ones((5, 1))),
+        steps_per_epoch=2,
+        epochs=2,
+        verbose=0,
     )
     assert len(history.history["val_loss"]) == 2
 
@@ -82,8 +86,8 @@ def test_arrays_validate_a_fit_from_a_function():
 def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
     model, source = model_of_one_layer(), Source()
     x = Source()()[0]
-    assert main_thread_generator.evaluate(model, Source(), steps=1, verbose=0) == model.evaluate(x, x[:, :1], verbose=0)
-    predicted = main_thread_generator.predict(model, lambda: [source()[0]], steps=3, verbose=0)
+    assert call("evaluate", model, Source(), steps=1, verbose=0) == model.evaluate(x, x[:, :1], verbose=0)
+    predicted = call("predict", model, lambda: [source()[0]], steps=3, verbose=0)
     assert predicted.shape == (18, 1)
     np.testing.assert_array_equal(predicted[:6], model.predict(x, verbose=0))
     assert_on_main_thread(source)
@@ -92,8 +96,8 @@ def test_evaluate_and_predict_from_a_function_are_those_of_the_arrays():
 @pytest.mark.quick
 def test_a_parallel_model_is_fed():
     parallel, source = multigpu.multi_gpu_model(model_of_one_layer(), gpus=4), Source()
-    history = main_thread_generator.fit(parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history
-    plain = main_thread_generator.fit(model_of_one_layer(), Source(), steps_per_epoch=3, epochs=2, verbose=0).history
+    history = call("fit", parallel, source, steps_per_epoch=3, epochs=2, verbose=0).history
+    plain = call("fit", model_of_one_layer(), Source(), steps_per_epoch=3, epochs=2, verbose=0).history
     np.testing.assert_allclose(history["loss"], plain["loss"], rtol=1e-5)  # sums of slices round in another order
     assert_on_main_thread(source)
 
@@ -114,7 +118,7 @@ def test_classes_from_a_function_are_weighted_as_those_of_arrays(kind, gpus):
         return parallel
 
     arguments = {"epochs": 2, "verbose": 0, "class_weight": {0: 0.1, 2: 9.0}}
-    history = main_thread_generator.fit(model(), lambda: next(batches), steps_per_epoch=2, **arguments).history
+    history = call("fit", model(), lambda: next(batches), steps_per_epoch=2, **arguments).history
     expected = model().fit(x, y, batch_size=10, shuffle=False, **arguments).history
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-6)
 
@@ -122,7 +126,7 @@ def test_classes_from_a_function_are_weighted_as_those_of_arrays(kind, gpus):
 def test_a_function_that_ends_ends_training_with_keras_own_warning():
     source = Source(last=3)
     with pytest.warns(UserWarning, match="ran out of data"):
-        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=5, epochs=1, verbose=0)
+        call("fit", model_of_one_layer(), source, steps_per_epoch=5, epochs=1, verbose=0)
     assert source.calls == 4
 
 
@@ -135,7 +139,7 @@ def test_without_a_number_of_steps_all_batches_are_taken(batches, steps_per_exec
     copy = Source()
     x = np.concatenate([copy()[0] for _ in range(batches)])
     expected = model.evaluate(x, x[:, :1], verbose=0)
-    np.testing.assert_allclose(main_thread_generator.evaluate(model, source, verbose=0), expected, rtol=1e-6)
+    np.testing.assert_allclose(call("evaluate", model, source, verbose=0), expected, rtol=1e-6)
     assert source.calls > batches
 
 
@@ -148,7 +152,7 @@ def test_batches_may_differ_in_rows_and_in_length():
         length = next(lengths)
         return [np.ones((length, length, 2)), np.ones((length, 1))]
 
-    assert len(main_thread_generator.fit(model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
+    assert len(call("fit", model, source, steps_per_epoch=4, verbose=0).history["loss"]) == 1
 
 
 def test_batches_may_be_texts():
@@ -157,7 +161,7 @@ def test_batches_may_be_texts():
     model = keras.Model(texts, keras.layers.Dense(1)(keras.layers.Flatten()(keras.layers.Embedding(3, 2)(words))))
     model.compile("sgd", "mse")
     batch = [np.array([["a"], ["b"], ["c"]], object), np.ones((3, 1))]
-    assert len(main_thread_generator.fit(model, lambda: batch, steps_per_epoch=2, verbose=0).history["loss"]) == 1
+    assert len(call("fit", model, lambda: batch, steps_per_epoch=2, verbose=0).history["loss"]) == 1
 
 
 def test_an_error_of_the_function_reaches_the_caller_as_it_is():
@@ -165,7 +169,7 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
         raise KeyError("no file")
 
     with pytest.raises(KeyError, match="no file"):
-        main_thread_generator.fit(model_of_one_layer(), source, steps_per_epoch=2, verbose=0)
+        call("fit", model_of_one_layer(), source, steps_per_epoch=2, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -206,4 +210,4 @@ def test_an_error_of_the_function_reaches_the_caller_as_it_is():
 )
 def test_what_is_no_generator_of_batches_is_refused(source, arguments, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        main_thread_generator.fit(model_of_one_layer(), source, **arguments)
+        call("fit", model_of_one_layer(), source, **arguments)

@@ -45,23 +45,23 @@ def fit(model: keras.Model, **arguments: Any) -> keras.callbacks.History:
     Large arrays are not copied. Batches, their order and the weights are the same as with copies. An interrupt ends
     training after the current step.
     """
-    return _call(model, "fit", main_thread_generator.fit, fit_arguments, arguments)
+    return _call(model, "fit", fit_arguments, arguments)
 
 
 def evaluate(model: keras.Model, **arguments: Any) -> Any:
     """Call `model.evaluate(**arguments)`, with the arguments and the interrupts of `fit()`."""
-    return _call(model, "evaluate", main_thread_generator.evaluate, arguments_with_batches, arguments)
+    return _call(model, "evaluate", arguments_with_batches, arguments)
 
 
 def predict(model: keras.Model, **arguments: Any) -> Any:
     """Call `model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
-    return _call(model, "predict", main_thread_generator.predict, arguments_with_batches, arguments)
+    return _call(model, "predict", arguments_with_batches, arguments)
 
 
-def _call(model: keras.Model, name: str, from_functions: Callable, with_batches: Callable, arguments: Any) -> Any:
+def _call(model: keras.Model, name: str, with_batches: Callable, arguments: Any) -> Any:
     verb = getattr(model, name)
     if callable(arguments.get("x")) or callable(arguments.get("validation_data")):
-        return interruptible(from_functions, model, **arguments)
+        return interruptible(main_thread_generator.call, name, model, **arguments)
     if defined_by_class(model.__class__, name) is not None:  # the model's own method receives the arrays unchanged
         return interruptible(verb, **arguments)
 

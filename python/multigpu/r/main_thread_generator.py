@@ -16,6 +16,7 @@ from multigpu.base.arrays import kept_type, row_weights
 from multigpu.base.refusal import refuse
 from multigpu.engines import batches_without_lookahead
 
+PHASES = {"fit": ("train", "steps_per_epoch"), "evaluate": ("test", "steps"), "predict": ("predict", "steps")}
 PEEKED = 2  # number of batches that determine the shapes, as Keras does for generators
 
 
@@ -77,35 +78,22 @@ class MainThreadGenerator(keras.callbacks.Callback):
         return keras.tree.map_structure(_spec, given[0], given[-1])
 
 
-def fit(model: keras.Model, x: Any = None, validation_data: Any = None, **arguments: Any) -> keras.callbacks.History:
-    """Call `model.fit`. `x` and `validation_data` may be functions that return the next batch."""
+def call(verb: str, model: keras.Model, x: Any = None, validation_data: Any = None, **arguments: Any) -> Any:
+    """Call `fit`, `evaluate` or `predict`. `x` and `validation_data` may be functions that return the next batch."""
+    phase, steps = PHASES[verb]
     feeds = []
     if callable(x):
         # Keras would weight a dataset on threads of its own, ahead of the steps
         weights = arguments.pop("class_weight", None)
-        feeds.append(MainThreadGenerator(x, "train", arguments.get("steps_per_epoch"), weights))
+        feeds.append(MainThreadGenerator(x, phase, arguments.get(steps), weights))
         x = feeds[-1].dataset()
-        arguments["shuffle"] = False
+        arguments.update({"shuffle": False} if verb == "fit" else {})
     if callable(validation_data):
         feeds.append(MainThreadGenerator(validation_data, "test", arguments.get("validation_steps")))
         validation_data = feeds[-1].dataset()
+    arguments.update({} if validation_data is None else {"validation_data": validation_data})
     callbacks = [*feeds, *(arguments.pop("callbacks", None) or [])]
-    return model.fit(x=x, validation_data=validation_data, callbacks=callbacks, **arguments)
-
-
-def evaluate(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
-    """Call `model.evaluate`, where `x` is a function that returns the next batch. See `MainThreadGenerator`."""
-    return _with_feed(model.evaluate, "test", x, arguments)
-
-
-def predict(model: keras.Model, x: Callable[[], Any], **arguments: Any) -> Any:
-    """Call `model.predict`, where `x` is a function that returns the next batch. See `MainThreadGenerator`."""
-    return _with_feed(model.predict, "predict", x, arguments)
-
-
-def _with_feed(verb: Callable[..., Any], phase: str, source: Callable[[], Any], arguments: dict[str, Any]) -> Any:
-    feed = MainThreadGenerator(source, phase, arguments.get("steps"))
-    return verb(feed.dataset(), **{**arguments, "callbacks": [feed, *(arguments.get("callbacks") or [])]})
+    return getattr(model, verb)(x, callbacks=callbacks, **arguments)
 
 
 def _as_arrays(batch: Any) -> Any:

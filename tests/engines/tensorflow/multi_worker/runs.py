@@ -58,7 +58,7 @@ def trained(
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")  # Keras' answer to any unknown length
-        call = functools.partial(main_thread_generator.fit, model) if callable(x) else model.fit
+        call = functools.partial(main_thread_generator.call, "fit", model) if callable(x) else model.fit
         history = call(x, y=y, verbose=0, shuffle=shuffle, **fit)
     return {"history": history.history, "weights": template.get_weights(), "steps": int(model.optimizer.iterations)}
 
