@@ -34,6 +34,3 @@ class Batches:
         for number in range(math.ceil(rows / self._size)):
             at = slice(number * self._size, (number + 1) * self._size)
             yield keras.tree.map_structure(lambda array, at=at: array[at].astype(kept_type(array)), self._data)
-
-    def release(self) -> None:
-        """Do nothing: only this object refers to the arrays."""

@@ -8,7 +8,7 @@
 | `Training`, `MultiWorkerTraining` | a model's calls, steps and verbs, spread over the devices |
 | `check_rows` | refuses, by name, what the engine cannot split |
 | `on_device`, `part_devices` | parts of one model on several devices |
-| `batches`, `fit_arguments`, `arguments_with_batches`, `batches_without_lookahead` | arrays and functions as batches |
+| `fit_arguments`, `arguments_with_batches`, `batches_without_lookahead` | arrays and functions as batches |
 | `estimate_devices`, `estimate_layers` | what a model takes of each device, and each of its layers |
 | `OUT_OF_MEMORY`, `start_with_one_thread` | limits within which files are read |
 
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from multigpu.base.refusal import refuse
 
 if TYPE_CHECKING:  # all engines have the same types as this one
-    from multigpu.engines.tensorflow.batches.array_source import batches as batches
     from multigpu.engines.tensorflow.batches.fit_arguments import arguments_with_batches as arguments_with_batches
     from multigpu.engines.tensorflow.batches.fit_arguments import fit_arguments as fit_arguments
     from multigpu.engines.tensorflow.batches.without_lookahead import (

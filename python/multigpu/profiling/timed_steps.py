@@ -1,7 +1,7 @@
 """Time real training steps, and restore all state afterwards."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import Any
@@ -10,8 +10,8 @@ import keras
 import numpy as np
 
 from multigpu.base.arguments import shown
+from multigpu.base.arrays import Batches
 from multigpu.base.refusal import refuse
-from multigpu.engines import batches
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import variables_of
 
@@ -20,12 +20,11 @@ def timed_batches(x: Any, y: Any, batch_size: int, number: int) -> tuple[list[An
     """Return so many batches, repeated if the data have fewer, and the median seconds to get one from the data."""
     taken: list[Any] = []
     seconds: list[float] = []
-    with _batch_source(x, y, batch_size) as source:
+    begin = time.perf_counter()
+    for batch in islice(_batch_source(x, y, batch_size), number):
+        seconds.append(time.perf_counter() - begin)
+        taken.append(keras.tree.map_structure(_as_tensor, batch))
         begin = time.perf_counter()
-        for batch in islice(source, number):
-            seconds.append(time.perf_counter() - begin)
-            taken.append(keras.tree.map_structure(_as_tensor, batch))
-            begin = time.perf_counter()
     if not taken:
         raise refuse("`x` to give at least one batch", "none", "Pass arrays with rows in them.")
     whole = [batch for batch in taken if _num_rows(batch) == _num_rows(taken[0])]  # the last batch may be smaller
@@ -41,18 +40,10 @@ def _num_rows(batch: Any) -> int:
     return len(tensors[0])
 
 
-@contextmanager
-def _batch_source(x: Any, y: Any, batch_size: int) -> Iterator[Iterator[Any]]:
+def _batch_source(x: Any, y: Any, batch_size: int) -> Iterable[Any]:
     if isinstance(x, keras.utils.PyDataset):
-        yield (x[number] for number in range(len(x)))
-    elif gives_batches(x):
-        yield iter(x)
-    else:
-        dataset, rows = batches(_as_arrays(x), _as_arrays(y), batch_size=batch_size)
-        try:
-            yield iter(dataset)
-        finally:
-            rows.release()
+        return (x[number] for number in range(len(x)))
+    return x if gives_batches(x) else Batches(_as_arrays(x), _as_arrays(y), batch_size)
 
 
 def gives_batches(x: Any) -> bool:

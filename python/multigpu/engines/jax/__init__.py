@@ -10,7 +10,7 @@ MODULES = {  # names of an engine → the modules that contain them
         "device_table": "device_table",
         "devices": "hide_gpus present_device simulate visible_devices",
         "estimates": "estimate_devices",
-        "feeding": "arguments_with_batches batches batches_without_lookahead fit_arguments",
+        "feeding": "arguments_with_batches batches_without_lookahead fit_arguments",
         "join": "join join_cluster joined_cluster",
         "limits": "OUT_OF_MEMORY start_with_one_thread",
         "multi_worker": "MultiWorkerTraining",

@@ -4,14 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from multigpu.base.arrays import Batches
-
-
-def batches(x: Any, y: Any = None, batch_size: int = 32) -> tuple[Batches, Batches]:
-    """Return batches of arrays, and the object that releases the arrays at the end, which is the same."""
-    made = Batches(x, y, batch_size)
-    return made, made
-
 
 def arguments_with_batches(arguments: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
     """Return the arguments of a model's `fit`, `evaluate` or `predict`, for a `with` block."""

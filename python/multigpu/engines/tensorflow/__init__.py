@@ -1,7 +1,6 @@
 """The engine on TensorFlow: replicas in one graph, with weights sent from their owners, and gradients reduced there."""
 
 MODULES = {  # names of an engine → the modules that contain them
-    "batches": "batches.array_source",
     "batches_without_lookahead": "batches.without_lookahead",
     "fit_arguments": "batches.fit_arguments",
     "arguments_with_batches": "batches.fit_arguments",
