@@ -10,11 +10,6 @@ import numpy as np
 from multigpu.base.arguments import check_path, shown
 from multigpu.base.refusal import refuse
 
-MISSING = (
-    "Expected matplotlib, which draws the picture. Received: a Python without it. "
-    "Install it with `pip install matplotlib`."
-)
-
 
 def plot_history(history: Any, filepath: Any = None) -> Any:
     """Plot each metric over the epochs, for training and validation, into a file or a notebook. It needs no display.
@@ -44,7 +39,8 @@ def plot_history(history: Any, filepath: Any = None) -> Any:
 
         from multigpu.profiling.notebook_figure import DOTS_PER_INCH, NotebookFigure
     except ImportError as error:
-        raise ImportError(MISSING) from error
+        use = "Install it with `pip install matplotlib`."
+        raise refuse("matplotlib, which draws the picture", "a Python without it", use, ImportError) from error
     figure = NotebookFigure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
     types = FigureCanvasAgg(figure).get_supported_filetypes()
     path = None if filepath is None else _path(filepath, types)

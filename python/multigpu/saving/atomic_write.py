@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.base.arguments import check_path
+from multigpu.base.refusal import refuse
 from multigpu.saving.temporary_folder import folder_beside
 
 HINTS = {
@@ -68,11 +69,11 @@ def atomic_write(filepath: Any, write: Callable[[Path], Any], ending: str = "", 
 def check_overwrite(filepath: Any, overwrite: bool) -> None:
     """Raise an error if a file exists and may not be replaced. Keras would ask on stdin and wait for ever."""
     if not overwrite and os.path.lexists(filepath):
-        raise FileExistsError(
-            errno.EEXIST,
-            "Expected a path that does not exist, since `overwrite` is False. Received the path of an existing file. "
-            "Pass `overwrite=True` to replace it",
-            str(filepath),
+        raise refuse(
+            "a path that does not exist, since `overwrite` is False",
+            f"{str(filepath)!r}, an existing file",
+            "Pass `overwrite=True` to replace it.",
+            FileExistsError,
         )
 
 

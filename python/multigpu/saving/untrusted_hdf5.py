@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 
+from multigpu.base.refusal import refuse
 from multigpu.saving import sandbox
 from multigpu.saving.atomic_write import expanded
 from multigpu.saving.file_errors import NoReader, UntrustedFileError, refused
@@ -139,7 +140,5 @@ def _failed_trial(
 
 
 def _no_reader(done: subprocess.CompletedProcess[bytes]) -> NoReader:
-    return NoReader(
-        "Expected Python to start a process of its own, to read the file in. "
-        f"Received from {sys.executable!r}: {done.stderr.decode(errors='replace')[-500:]}"
-    )
+    received = f"from {sys.executable!r}: {done.stderr.decode(errors='replace')[-500:]}"
+    return refuse("Python to start a process of its own, to read the file in", received, error=NoReader)

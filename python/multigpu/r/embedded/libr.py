@@ -11,12 +11,9 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from multigpu.base.refusal import refuse
 from multigpu.r.embedded.interrupts import Interrupts
 
-ELSEWHERE = (
-    "Expected R to be called on Python's main thread, the only one that it can run on. Received: a call on the thread "
-    "{thread!r}. Let the main thread call it."
-)
 ASKS_PYTHON = "_ZN10reticulate9libpython17Py_AddPendingCallE"  # reticulate's variable for its timer's function
 
 
@@ -103,4 +100,9 @@ def stack_limit() -> int:
 def check_thread() -> None:
     """Raise an error on any thread except the main one."""
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError(ELSEWHERE.format(thread=threading.current_thread().name))
+        raise refuse(
+            "R to be called on Python's main thread, the only one that it can run on",
+            f"a call on the thread {threading.current_thread().name!r}",
+            "Let the main thread call it.",
+            RuntimeError,
+        )

@@ -79,7 +79,7 @@ def _check_outputs(model: keras.Model) -> None:
     for number, ((name, shape), with_rows) in enumerate(zip(outputs, many, strict=True)):
         closed = len(shape) == 0 or shape[0] is not None
         if (closed and number in _reached_by_rows(model)) or (not closed and (with_rows[0] or 0) % MANY):
-            error = ValueError(no_batch_axis(name, shape))
+            error = no_batch_axis(name, shape)
             name_layer(error, model, _batch_for(model), None, num_slices=2)
             raise error
 

@@ -199,13 +199,14 @@ def _check_batch_axis(path: tuple, output: Any, rows: tf.Tensor) -> None:
             f"output {name!r}, which is {shown(output)}",
             "Compile without `run_eagerly`: a traced call may return numbers. Or return it from another method.",
         )
-    raise ValueError(no_batch_axis(name, getattr(output, "shape", ())))
+    raise no_batch_axis(name, getattr(output, "shape", ()))
 
 
-def no_batch_axis(name: str, shape: Iterable[int | None]) -> str:
-    """Return the message for an output that cannot be merged."""
-    return (
-        "Expected every output of the template to have a batch axis, so that the slices of the replicas can be merged. "
-        f"Received: output {name!r} with shape {tuple(shape)}. Return one value per row, for instance a loss of shape "
-        "(batch,), or move the reduction into a loss function or into `add_loss()`."
+def no_batch_axis(name: str, shape: Iterable[int | None]) -> ValueError:
+    """Return the error for an output that cannot be merged."""
+    return refuse(
+        "every output of the template to have a batch axis, so that the slices of the replicas can be merged",
+        f"output {name!r} with shape {tuple(shape)}",
+        "Return one value per row, for instance a loss of shape (batch,), or move the reduction into a loss function "
+        "or into `add_loss()`.",
     )
