@@ -13,7 +13,7 @@ from multigpu.profiling.measure import MOST_STEPS
 
 OF_CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")  # losses that need integers
 OF_OTHER_SHAPES = ("ctc", "circle")  # losses for which the outputs do not determine the shape of the targets
-RESOLVED_BY_COMPILE = ("crossentropy", "ce")
+CROSSENTROPY = ("crossentropy", "ce")  # `compile()` chooses one of several by the shape of the output
 IN_PYTHON = "Measure it in Python, with data: `multigpu.measure(parallel, x, y)`."
 
 
@@ -121,7 +121,7 @@ def _target(shape: Sequence[int], loss: Any, generator: np.random.Generator) -> 
 
 def _name_of(loss: Any) -> str | None:
     """Return the name that a loss of Keras has as a function."""
-    if loss is None or loss in RESOLVED_BY_COMPILE:
+    if loss is None or loss in CROSSENTROPY:
         return None
     known = keras.losses.get(loss)
     function = getattr(known, "fn", known)

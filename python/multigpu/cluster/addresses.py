@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from multigpu.base.refusal import refuse
 
-HOST = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
+HOST_PATTERN = r"\[[^\s\[\]/]+\]|[^\s:/@,\[\]]+"  # IPv6 in brackets
 EXPECTED = "host:port, with a port from 1 to 65535, and IPv6 in brackets as in [::1]:2222"
 PORT = 2222  # the port of the first worker of a host without a port
 
 
 def is_address(value: object) -> bool:
     """Return whether a text is a host and a port, as TensorFlow accepts them."""
-    found = re.fullmatch(rf"({HOST}):([0-9]{{1,5}})", value) if isinstance(value, str) else None
+    found = re.fullmatch(rf"({HOST_PATTERN}):([0-9]{{1,5}})", value) if isinstance(value, str) else None
     return found is not None and 1 <= int(found[2]) <= 65535
 
 
@@ -30,7 +30,7 @@ def addresses_of(hosts: Sequence[str]) -> list[str]:
         ValueError: a host is not understood, or is named twice with the same port.
     """
     for host in hosts:
-        if not (is_address(host) or re.fullmatch(HOST, host)):
+        if not (is_address(host) or re.fullmatch(HOST_PATTERN, host)):
             raise refuse(f"hosts as host or {EXPECTED}", f"{host!r} in hosts={list(hosts)}")
     addresses = [host for host in hosts if is_address(host)]
     if repeated(addresses):

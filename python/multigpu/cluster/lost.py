@@ -6,7 +6,7 @@ import time
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
 
-PATIENCE = 5.0  # seconds for a connection
+SECONDS_TO_CONNECT = 5.0
 ATTEMPTS, PAUSE = 5, 0.5
 
 
@@ -46,7 +46,7 @@ def silent(cluster: Cluster) -> str:
     A process that ends closes its connections one after the other, so this waits for some time.
     """
     for _ in range(ATTEMPTS):
-        gone = [number for number in cluster.others if not listens(cluster.addresses[number], PATIENCE)]
+        gone = [number for number in cluster.others if not listens(cluster.addresses[number], SECONDS_TO_CONNECT)]
         if gone:
             break
         time.sleep(PAUSE)

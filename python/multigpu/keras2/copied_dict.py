@@ -6,7 +6,7 @@ from typing import Any
 import multigpu.model.replicate
 from multigpu.model.parallel_model import ParallelModel
 
-VERBS = (
+COPIED_VERBS = (
     *("compile", "fit", "evaluate", "predict", "fit_generator", "evaluate_generator", "predict_generator"),
     *("train_on_batch", "test_on_batch", "predict_on_batch", "predict_classes", "predict_proba", "summary"),
 )
@@ -20,5 +20,5 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> ParallelModel:
     `__dict__` make such a copy call the parallel model. Without them, Keras would train the copy as a separate model.
     """
     parallel = multigpu.model.replicate.multi_gpu_model(*args, **kwargs)
-    parallel.__dict__.update({verb: getattr(parallel, verb) for verb in VERBS})
+    parallel.__dict__.update({verb: getattr(parallel, verb) for verb in COPIED_VERBS})
     return parallel

@@ -9,7 +9,7 @@ import numpy as np
 
 from multigpu.private_api.warn_caller import warn
 from multigpu.saving.keras2_parallel_files import is_wrapped_for, nested_template, say_unwrapped
-from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, top_level
+from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, listed_weights
 from multigpu.saving.weight_matching import Mismatch, Pairs, own_weights, pair, saved_order
 
 Part = tuple[list[keras.Variable], list[Listed], str]  # weights, what the file lists for them, and a name for errors
@@ -38,7 +38,7 @@ def find_pairs(
     else:
         parts = _parts_by_order(layers, model)
     if TOP_LEVEL in group and own_weights(model):
-        parts.append((own_weights(model), top_level(group), "the model itself"))
+        parts.append((own_weights(model), listed_weights(group, TOP_LEVEL), "the model itself"))
     pairs: Pairs = []
     for weights, listed, what in parts:
         found = pair(weights, listed, what)

@@ -25,7 +25,7 @@ def listed_layers(group: h5py.Group) -> dict[str, list[Listed]]:
     Raises:
         ValueError: a list names an array that does not exist.
     """
-    return {name: _listed_weights(group, name) for name in listed_names(group, "layer_names")}
+    return {name: listed_weights(group, name) for name in listed_names(group, "layer_names")}
 
 
 def list_names(group: h5py.Group, name: str, texts: Sequence[str]) -> None:
@@ -48,7 +48,8 @@ def listed_names(group: h5py.Group, name: str) -> list[str]:
     return [text.decode("utf8", "replace") if isinstance(text, bytes) else str(text) for text in texts]
 
 
-def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
+def listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
+    """Return the weights of a layer, or of the model itself, in the file's order."""
     within = group.get(layer)
     if not isinstance(within, h5py.Group):
         raise refuse("the layers that the file lists to be in it", f"a file without {layer!r}")
@@ -57,8 +58,3 @@ def _listed_weights(group: h5py.Group, layer: str) -> list[Listed]:
     if missing:
         raise refuse("the weights that the file lists to be in it", f"a file without {missing}")
     return listed
-
-
-def top_level(group: h5py.Group) -> list[Listed]:
-    """Return the weights of the model that belong to none of its layers."""
-    return _listed_weights(group, TOP_LEVEL) if TOP_LEVEL in group else []

@@ -123,7 +123,7 @@ def test_another_worker_tells_where_tensorflow_listens_what_it_does(worker, late
 
 
 def test_nothing_is_known_of_a_worker_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(peer_status, "PATIENCE", 0.2)
+    monkeypatch.setattr(peer_status, "SECONDS_TO_ANSWER", 0.2)
     cluster = Cluster(
         ("/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"), ("localhost:1", "localhost:1"), 0
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+CPU_OF_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 Types = tuple[tf.TensorSpec, ...]
 
 
@@ -27,7 +27,7 @@ def iterators_on(
         types: for each device, the types of these tensors.
     """
     components = elements.element_spec
-    with tf.device(HOST):
+    with tf.device(CPU_OF_HOST):
         shared = tf.raw_ops.AnonymousMultiDeviceIteratorV3(devices=list(devices), **_layout(components))
         begun = tf.raw_ops.MultiDeviceIteratorInit(
             dataset=tf.data.experimental.to_variant(elements), multi_device_iterator=shared, max_buffer_size=1
@@ -78,7 +78,7 @@ def _functions(components: Types, sent: tuple[int, ...]) -> dict[str, Any]:
     @tf.function(input_signature=[ask, tf.TensorSpec([], tf.resource)], autograph=False)
     def following(ask: tf.Tensor, shared: tf.Tensor) -> list[tf.Tensor]:
         types = [components[position].dtype for position in sent]
-        return tf.raw_ops.RemoteCall(target=HOST, args=[ask], Tout=types, f=asked)
+        return tf.raw_ops.RemoteCall(target=CPU_OF_HOST, args=[ask], Tout=types, f=asked)
 
     as_given = tf.function(tf.identity, input_signature=[ask], autograph=False).get_concrete_function()
     return {"init_func": as_given, "next_func": following.get_concrete_function(), "finalize_func": as_given}

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.lost import listens, lost
-from multigpu.engines.tensorflow.cluster.peer_status import PATIENCE, absent, asked_at_once
+from multigpu.engines.tensorflow.cluster.peer_status import SECONDS_TO_ANSWER, absent, asked_at_once
 from multigpu.engines.tensorflow.cluster.rendezvous import seconds_waiting
 from multigpu.engines.tensorflow.private_api.runtime import abort_collective_ops, is_alive
 
@@ -28,7 +28,7 @@ def wait_for_all(cluster: Cluster) -> None:
     seconds_waiting()  # starts TensorFlow: from now on this worker listens, and reports its state
     ends = time.monotonic() + cluster.arrive_seconds
     missing = cluster.others
-    while missing := [number for number in missing if not listens(cluster.addresses[number], PATIENCE)]:
+    while missing := [number for number in missing if not listens(cluster.addresses[number], SECONDS_TO_ANSWER)]:
         if time.monotonic() > ends:
             raise lost(f"no process listens as {', '.join(map(cluster.name, missing))}", cluster)
         time.sleep(0.2)

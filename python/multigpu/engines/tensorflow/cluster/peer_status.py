@@ -9,15 +9,10 @@ import tensorflow as tf
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.rendezvous import handles_by_name, seconds_waiting, state_of
 
-PATIENCE = 2.0  # seconds to wait for an answer
-
+SECONDS_TO_ANSWER = 2.0
 
 NOT_THERE = "has made no parallel model yet"
-
-
 WITHIN = "waits for its data, or is in the middle of a step"
-
-
 ELSEWHERE = "does something else"
 
 
@@ -43,7 +38,7 @@ def absence_text(state: Any, seconds: float) -> str:
 def _asked(cluster: Cluster, number: int) -> Any:
     """Return the state of another worker, or the error if it has no record, or None if it does not answer."""
     task, address = cluster.tasks[number], cluster.addresses[number]
-    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * PATIENCE), device_filters=[task])
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * SECONDS_TO_ANSWER), device_filters=[task])
     with tf.Graph().as_default():
         with tf.device(f"{task}/device:CPU:0"):
             state = state_of(handles_by_name())

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.batches.call_arguments import PLAIN
 from multigpu.engines.tensorflow.private_api.gradients import is_watched
 from multigpu.private_api.layers import sublayers
 
-PLAIN = (bool, int, float, str, type(None))
 KINDS = (*PLAIN, types.FunctionType, types.BuiltinFunctionType, tf.Tensor, np.ndarray)
 
 
