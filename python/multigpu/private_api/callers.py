@@ -9,7 +9,10 @@ INPUTS = "keras.src.dtype_policies."  # module that converts inputs to tensors
 
 
 def called_by(modules: tuple[str, ...]) -> bool:
-    """Return whether a function of one of these modules makes this call, or a function that it has called."""
+    """Return whether code of one of these modules makes this call, itself or through others.
+
+    An `ExportArchive` of Keras and `tf.saved_model.save()` are among EXPORTERS, an `SKLearnClassifier` in SKLEARN.
+    """
     frame = sys._getframe(1).f_back
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(modules):
