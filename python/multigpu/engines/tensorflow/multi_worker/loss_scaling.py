@@ -7,6 +7,7 @@ number for a batch may compute anything, so it receives the rows of all workers.
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -21,25 +22,23 @@ from multigpu.private_api.losses import apply_mask
 MEANS = ("sum_over_batch_size", "mean")
 
 
+@dataclass(eq=False)
 class LossScaling:
-    """Replacements for methods of Keras' losses and metrics, in one step of all workers."""
+    """Replacements for methods of Keras' losses and metrics, in one step of all workers.
 
-    def __init__(
-        self,
-        step: Step,
-        summed: Callable[[tf.Tensor], tf.Tensor],
-        all_rows: Callable[[tf.Tensor], tf.Tensor],
-        has_rows: Callable[[Any], bool],
-    ) -> None:
-        """Store the step.
+    Attributes:
+        step: the step, with the rows of this worker and of all.
+        summed: a function that sums a scalar over workers.
+        all_rows: a function that gathers the rows of all workers.
+        has_rows: a function that tells whether an output has rows, and is not the same on all workers.
+    """
 
-        Args:
-            step: the step, with the rows of this worker and of all.
-            summed: a function that sums a scalar over workers.
-            all_rows: a function that gathers the rows of all workers.
-            has_rows: a function that tells whether an output has rows, and is not the same on all workers.
-        """
-        self._step, self._summed, self._all_rows, self._has_rows = step, summed, all_rows, has_rows
+    step: Step
+    summed: Callable[[tf.Tensor], tf.Tensor]
+    all_rows: Callable[[tf.Tensor], tf.Tensor]
+    has_rows: Callable[[Any], bool]
+
+    def __post_init__(self) -> None:
         self._output: Any = None  # of the last loss
         self._plain_loss = keras.losses.Loss.__call__
         self._plain_mean = keras.metrics.Mean.update_state
@@ -67,7 +66,7 @@ class LossScaling:
             with _ranks_noted(loss) as ranks:
                 value = self._plain_loss(loss, y_true, y_pred, sample_weight)
             if self._depth == 1 and ranks == [0]:
-                return self._plain_loss(loss, *_of_all(self._all_rows, y_true, y_pred, sample_weight))
+                return self._plain_loss(loss, *_of_all(self.all_rows, y_true, y_pred, sample_weight))
         finally:
             self._depth -= 1
         return value if self._depth else value * tf.cast(self._factor(loss, y_pred, sample_weight), value.dtype)
@@ -79,7 +78,7 @@ class LossScaling:
             return self._asked.remove(metric)
         if one_number and not self._counts_rows(sample_weight):
             weight = 1.0 if sample_weight is None else tf.cast(sample_weight, tf.float32)
-            sample_weight = weight * tf.math.divide_no_nan(self._step.rows_here, self._step.rows)
+            sample_weight = weight * tf.math.divide_no_nan(self.step.rows_here, self.step.rows)
         return self._plain_mean(metric, values, sample_weight)
 
     def _counts_rows(self, sample_weight: Any) -> bool:
@@ -89,8 +88,8 @@ class LossScaling:
         """
         if sample_weight is None or tf.is_tensor(sample_weight) or not tf.executing_eagerly():
             return tf.is_tensor(sample_weight)
-        rows_here: Any = self._step.rows_here
-        return sample_weight == int(rows_here) and self._has_rows(self._output)
+        rows_here: Any = self.step.rows_here
+        return sample_weight == int(rows_here) and self.has_rows(self._output)
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update a metric that is a function. A function that returns one number receives all rows."""
@@ -98,10 +97,10 @@ class LossScaling:
         self._plain_function(metric, y_true, y_pred, sample_weight)
         if metric in self._asked:
             return self._asked.remove(metric)
-        return self._plain_function(metric, *_of_all(self._all_rows, y_true, y_pred, sample_weight))
+        return self._plain_function(metric, *_of_all(self.all_rows, y_true, y_pred, sample_weight))
 
     def _factor(self, loss: keras.losses.Loss, y_pred: Any, sample_weight: Any) -> tf.Tensor | float:
-        step = self._step
+        step = self.step
         per_row = tf.math.divide_no_nan(step.rows, step.rows_here)
         if loss.reduction in (None, "none", "sum"):
             return per_row
@@ -111,7 +110,7 @@ class LossScaling:
             return 1.0
         counted = mask if weight is None else apply_mask(tf.cast(weight, tf.float32), mask, "float32", loss.reduction)
         here = tf.reduce_sum(tf.cast(counted, tf.float32)) * tf.cast(step.counts, tf.float32)
-        return tf.math.divide_no_nan(here, self._summed(here)) * per_row
+        return tf.math.divide_no_nan(here, self.summed(here)) * per_row
 
 
 def _method(bound: Callable[..., Any]) -> Callable[..., Any]:

@@ -116,42 +116,38 @@ def _in_order(ops: Sequence[tf.Operation], summed: Mapping[str, tf.Tensor]) -> l
     return list(order.values())
 
 
+@dataclass(eq=False)
 class _Dealing:
     """Assigns ops to stages: each op to the first stage of its part in which all of its inputs are known."""
 
-    def __init__(
-        self,
-        parts: Mapping[str, int | None],
-        forward: Collection[str],
-        outside: Collection[str],
-        summed: Mapping[str, tf.Tensor],
-    ) -> None:
-        self._parts, self._forward = parts, forward
-        self._outside, self._summed = outside, summed
-        self._stages: list[Stage] = []
-        self._number: dict[str, int] = {}  # the stage of an op
+    parts: Mapping[str, int | None]
+    forward: Collection[str]
+    outside: Collection[str]
+    summed: Mapping[str, tf.Tensor]
+    stages: list[Stage] = field(default_factory=list)
+    number: dict[str, int] = field(default_factory=dict)  # the stage of an op
 
     def deal(self, ops: Sequence[tf.Operation]) -> list[Stage]:
         """Return the stages with their ops. The ops are given in an order in which they can run."""
         for backward in (False, True):
-            first = len(self._stages)
-            of_pass = [op for op in ops if (op.name not in self._forward) == backward]
+            first = len(self.stages)
+            of_pass = [op for op in ops if (op.name not in self.forward) == backward]
             loose = [op for op in of_pass if not self._deal(op, backward, first)]
             self._deal_loose(loose, of_pass, backward, first)
             for op in of_pass:
-                self._stages[self._number[op.name]].ops.append(op)
-        return self._stages
+                self.stages[self.number[op.name]].ops.append(op)
+        return self.stages
 
     def _deal(self, op: tf.Operation, backward: bool, first: int) -> bool:
         """Assign an op to a stage, if it belongs to a part or depends on one."""
-        known = [self._number[x.op.name] for x in op.inputs if x.op.name in self._number and x.name not in self._summed]
-        sums = [self._summed[x.name].op.name for x in op.inputs if x.name in self._summed]
-        known += [self._number[name] + 1 for name in sums]  # after all slices have passed the stages that are summed
-        part = self._parts.get(op.name)
+        known = [self.number[x.op.name] for x in op.inputs if x.op.name in self.number and x.name not in self.summed]
+        sums = [self.summed[x.name].op.name for x in op.inputs if x.name in self.summed]
+        known += [self.number[name] + 1 for name in sums]  # after all slices have passed the stages that are summed
+        part = self.parts.get(op.name)
         if part is None and known:
-            part = self._stages[min(max(known), len(self._stages) - 1)].part
+            part = self.stages[min(max(known), len(self.stages) - 1)].part
         if part is not None:
-            self._number[op.name] = self._first_of(part, max([first, *known]), backward)
+            self.number[op.name] = self._first_of(part, max([first, *known]), backward)
         return part is not None
 
     def _deal_loose(
@@ -160,21 +156,21 @@ class _Dealing:
         """Assign ops that depend on no part to the stage that needs them first."""
         readers: dict[str, list[int]] = {}
         for op in ops:
-            for before in _before(op, self._outside, {}):
-                readers.setdefault(before.name, []).append(self._number.get(op.name, -1))
+            for before in _before(op, self.outside, {}):
+                readers.setdefault(before.name, []).append(self.number.get(op.name, -1))
         for op in reversed(loose):
             known = [number for number in readers.get(op.name, []) if number >= 0]
             number = min(known) if known else self._first_of(0, first, backward)
-            self._number[op.name] = number
-            for before in _before(op, self._outside, {}):
+            self.number[op.name] = number
+            for before in _before(op, self.outside, {}):
                 readers[before.name].append(number)
 
     def _first_of(self, part: int, least: int, backward: bool) -> int:
-        for number in range(least, len(self._stages)):
-            if self._stages[number].part == part:
+        for number in range(least, len(self.stages)):
+            if self.stages[number].part == part:
                 return number
-        self._stages.append(Stage(f"stage {len(self._stages)}", part, backward))
-        return len(self._stages) - 1
+        self.stages.append(Stage(f"stage {len(self.stages)}", part, backward))
+        return len(self.stages) - 1
 
 
 def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: dict[str, tf.Tensor]) -> None:
