@@ -1,5 +1,6 @@
 """The cluster that TF_CONFIG describes to this process, read once."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,13 @@ def described(environ: Mapping[str, str], known_as: str = "TF_CONFIG") -> Cluste
         answer_seconds=_seconds(environ, "MULTIGPU_ANSWER_SECONDS", ANSWER_SECONDS),
         arrive_seconds=_seconds(environ, "MULTIGPU_ARRIVE_SECONDS", ARRIVE_SECONDS),
     )
+
+
+def understood(environ: Mapping[str, str]) -> Cluster | None:
+    """Return the same, or None if it is not understood: making a model raises that error; all else needs no cluster."""
+    with contextlib.suppress(ValueError):
+        return described(environ)
+    return None
 
 
 def configs(addresses: Sequence[str]) -> list[str]:

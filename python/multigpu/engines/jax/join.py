@@ -9,7 +9,7 @@ import jax
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster, described
+from multigpu.cluster.config import Cluster, described, understood
 from multigpu.cluster.lost import split
 from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.jax.refused import TENSORFLOW
@@ -19,10 +19,7 @@ _listening: list[socket.socket] = []  # as long as this process lives
 
 def join() -> None:
     """Join the workers that TF_CONFIG describes, if any, and wait for them. JAX needs this before it starts."""
-    try:
-        cluster = described(os.environ)
-    except ValueError:  # `joined_cluster()` raises the error when a model is made: all else works without a cluster
-        return
+    cluster = understood(os.environ)
     if cluster is not None and not jax.distributed.is_initialized():
         _join(cluster)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster, described, jobs_of
+from multigpu.cluster.config import Cluster, described, jobs_of, understood
 from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
 
@@ -19,10 +19,7 @@ def join() -> None:
     when the package is imported. `tf.distribute.MultiWorkerMirroredStrategy()` does the same, but it starts TensorFlow,
     after which devices cannot be configured.
     """
-    try:
-        cluster = described(os.environ)
-    except ValueError:  # `check_joined` raises the error when a model is made: all else works without a cluster
-        return
+    cluster = understood(os.environ)
     if cluster is not None and joined() is None and not has_started():  # `check_joined` raises it
         _listen(cluster)
 
