@@ -96,7 +96,7 @@ def _config_of_slurm(environ: Mapping[str, str]) -> str:
             "Start the tasks with `srun`; or set TF_CONFIG='{}' to train alone.",
         ) from error
     if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):  # the first task of each node, then the second
-        addresses.sort(key=_port)
+        addresses.sort(key=lambda address: int(address.rpartition(":")[2]))
     host, here = addresses[rank].rpartition(":")[0], environ.get("SLURMD_NODENAME")
     if here not in (None, host):
         raise refuse(
@@ -138,10 +138,6 @@ def _number(environ: Mapping[str, str], name: str) -> int:
             "Unset it; or set TF_CONFIG='{}' to train alone.",
         )
     return int(text)
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 def _by_numbers(address: str) -> list[tuple[int, str]]:

@@ -74,7 +74,7 @@ def _check_lengths(groups: Sequence[Group], parts: Sequence[str], gpus: object) 
         if len(group) not in lengths or len(group) != len(groups[0]):
             raise refuse(
                 f"{len(parts)} devices in each group, since the template has parts on "
-                f"{_listed(parts)}{', or one less, without the host' if len(lengths) > 1 else ''}",
+                f"{', '.join(parts)}{', or one less, without the host' if len(lengths) > 1 else ''}",
                 f"{len(group)} in the group {list(group)} of gpus={shown(gpus)}",
             )
 
@@ -95,10 +95,6 @@ def _check_apart(groups: Sequence[Group], gpus: object) -> None:
                 f"{list(one)} and {list(another)} in gpus={shown(gpus)}",
                 "A device holds one part of the template.",
             )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts)
 
 
 def is_list(value: object) -> bool:

@@ -81,8 +81,8 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     if not parallel.optimizer.built:
         parallel.make_train_function()  # builds the model
     models = (parallel, parallel.template)
-    of_metrics = [variable for model in models for variable in model.metrics_variables]
-    values = [(v, keras.ops.convert_to_numpy(v)) for v in _distinct([*variables_of(parallel), *of_metrics])]
+    everything = [*variables_of(parallel), *(variable for model in models for variable in model.metrics_variables)]
+    values = [(v, keras.ops.convert_to_numpy(v)) for v in {id(v): v for v in everything}.values()]
     try:
         yield
     finally:
@@ -90,7 +90,3 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
             model.reset_metrics()  # some variables did not exist before
         for variable, value in values:
             variable.assign(value)
-
-
-def _distinct(variables: Sequence[keras.Variable]) -> list[keras.Variable]:
-    return list({id(variable): variable for variable in variables}.values())

@@ -38,7 +38,8 @@ class LockedR:
         """Run R code at top level. Return its value as text, or None if R printed an error instead."""
         check_thread()
         failed = ctypes.c_int(0)
-        value = self._protected("R_tryEval", self._call_of(code), self._global_environment(), ctypes.byref(failed))
+        world = ctypes.c_void_p.in_dll(self._library, "R_GlobalEnv")
+        value = self._protected("R_tryEval", self._call_of(code), world, ctypes.byref(failed))
         text = None if failed.value else self._text_of(value)
         self._library.Rf_unprotect(3)
         return text
@@ -76,9 +77,6 @@ class LockedR:
 
     def _symbol(self, name: str) -> Any:
         return self._made("Rf_install", name.encode())
-
-    def _global_environment(self) -> Any:
-        return ctypes.c_void_p.in_dll(self._library, "R_GlobalEnv")
 
     def _protected(self, name: str, *arguments: Any) -> Any:
         return self._made("Rf_protect", self._made(name, *arguments))
