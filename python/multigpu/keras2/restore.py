@@ -16,10 +16,7 @@ from multigpu.keras2 import (
     verbs,
 )
 
-PARTS = (
-    *(tf1_sessions, modules, backend, files, callbacks, constructors),
-    *(verbs, freezing, optimizers, log_names),
-)
+PARTS = (*(tf1_sessions, modules, backend, files, callbacks, constructors), *(verbs, freezing, optimizers, log_names))
 
 
 def restore_old_names() -> None:

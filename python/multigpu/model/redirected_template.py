@@ -78,8 +78,7 @@ def _redirected_beneath(name: str) -> Any:
 
 def _of_parallel(name: str) -> property:
     return property(
-        lambda self: getattr(_parallel(self), name),
-        lambda self, value: setattr(_parallel(self), name, value),
+        lambda self: getattr(_parallel(self), name), lambda self, value: setattr(_parallel(self), name, value)
     )
 
 

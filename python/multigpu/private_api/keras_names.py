@@ -9,11 +9,7 @@ KERAS = Required(
     newest="3.15.1",
     attributes={
         "keras:Function": ("_run_through_graph", "_get_operation_for_node"),
-        "keras:Layer": (
-            "_flatten_layers",
-            "_obj_type",
-            "_set_mask_metadata",
-        ),
+        "keras:Layer": ("_flatten_layers", "_obj_type", "_set_mask_metadata"),
         "keras:Model": ("_get_metrics_result_or_logs",),
         "keras:layers.BatchNormalization": ("_moments",),
         "keras.src.api_export": ("get_symbol_from_name",),

@@ -57,11 +57,7 @@ class TemplateFacade(AnswersAsTemplate):
         return self.template.get_compile_config()
 
     def _left_behind(self, what: str, use: str) -> ValueError:
-        return refuse(
-            f"a plain model, such as the template, to be {what}",
-            f"{self!r}",
-            f"{use}.",
-        )
+        return refuse(f"a plain model, such as the template, to be {what}", f"{self!r}", f"{use}.")
 
     def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
         """Save the template, for Keras without this package. One file (`.keras`, `.h5`) is written whole.

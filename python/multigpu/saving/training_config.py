@@ -137,7 +137,7 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
         warn(
             f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "
             f"{type(model.optimizer).__name__} has. Received {len(shapes)} of other shapes. The state is not "
-            "loaded: training would start with a new optimizer, from the weights in the file.",
+            "loaded: training would start with a new optimizer, from the weights in the file."
         )
         return
     assign([(variable, np.asarray(array)) for variable, array in zip(wanted, arrays, strict=True)], model)

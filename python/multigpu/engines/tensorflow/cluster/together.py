@@ -41,14 +41,7 @@ class Together(Reduction):
 
     several = True
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        model: str,
-        devices: Sequence[str],
-        rows: tf.Tensor,
-        step: Step,
-    ) -> None:
+    def __init__(self, cluster: Cluster, model: str, devices: Sequence[str], rows: tf.Tensor, step: Step) -> None:
         """Prepare the sums of one call.
 
         Args:

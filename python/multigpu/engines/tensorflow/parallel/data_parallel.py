@@ -153,11 +153,7 @@ def split_batch(
 
 
 def run_on_devices(
-    replica: Replica,
-    first: Traced | None,
-    slices: Slices,
-    workers: Reduction,
-    structure: GradientStructure,
+    replica: Replica, first: Traced | None, slices: Slices, workers: Reduction, structure: GradientStructure
 ) -> tuple[list[Result], Traced]:
     """Run the replica on each device, with the weights that are sent there. Without a trace, it runs op by op."""
     weights, groups, packing = replica.template.weights, replica.plan.replicas, Packing()

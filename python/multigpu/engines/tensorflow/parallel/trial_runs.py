@@ -182,11 +182,7 @@ class TrialRuns:
         template = self._template.model
         calls, (_, *called) = LayerCalls(template), callables([template, *self._template.layers])
         # any error may be raised: the failed call has no result
-        with (
-            self._apart(),
-            calls.noted(called),
-            contextlib.suppress(Exception),
-        ):
+        with self._apart(), calls.noted(called), contextlib.suppress(Exception):
             inputs = self._taken(rows, tf.identity)
             with tapes_of_their_own():
                 with_facts(self._replica, *inputs)

@@ -23,7 +23,7 @@ VIEWS = {  # ops whose result is the memory of their input
     *("Const", "Shape", "ShapeN", "BroadcastGradientArgs", "NoOp"),
 }
 EVERYWHERE = {  # ops whose results each part computes itself
-    *("Placeholder", "ReadVariableOp", "Const", "Shape", "ShapeN", "BroadcastGradientArgs"),
+    *("Placeholder", "ReadVariableOp", "Const", "Shape", "ShapeN", "BroadcastGradientArgs")
 }
 IN_PLACE = {  # ops that overwrite an input that no later op reads
     *("BiasAdd", "Relu", "Relu6", "Elu", "Selu", "Tanh", "Sigmoid", "Softmax", "LeakyRelu", "AddV2", "Add", "Sub"),
@@ -153,10 +153,7 @@ class _TrainingStep:
         graph = tf.compat.v1.get_default_graph()
         self._noted = Parts(self._parts, self._parts)
         variables = self._template.variables
-        with (
-            tf.GradientTape() as tape,
-            self._around(ReplicaScope(variables, list(map(read, variables)))),
-        ):
+        with tf.GradientTape() as tape, self._around(ReplicaScope(variables, list(map(read, variables)))):
             outputs = keras.tree.flatten(self._template(inputs, training=True))
         self._num_forward = len(graph.get_operations())
         upstream = [tf.stop_gradient(output) for output in outputs]  # stands for a gradient of the same size

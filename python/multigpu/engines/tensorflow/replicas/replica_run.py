@@ -10,13 +10,7 @@ from multigpu.engines.tensorflow.private_api.graphs import side_by_side
 from multigpu.engines.tensorflow.replicas.outside_state import trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.run import Run
-from multigpu.engines.tensorflow.replicas.tapes import (
-    Differentiable,
-    Gradient,
-    Taped,
-    floating,
-    untaped,
-)
+from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
 from multigpu.engines.tensorflow.weights.rows import Rows
