@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from equality import assert_same_training, random_ids, random_rows
+from function_layer import FunctionLayer
 from keras import layers, ops
 from scipy import sparse
 
@@ -334,6 +335,63 @@ def test_a_convolution_in_a_loop_of_ones_own(build, rows, gpus):
 
     for one, other in zip(gradients(True), gradients(False), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def rows_shifted(x):
+    first, rest = ops.split(x, [1], axis=0)
+    return ops.pad(first, [[x.shape[0] - 1, 0], [0, 0]]) + ops.pad(rest, [[0, 1], [0, 0]])
+
+
+def gradient_of_a_roll(x):
+    return jax.grad(lambda x: ops.sum(ops.roll(x, 1, axis=0) ** 2 * x))(x)
+
+
+def rows_cut_off(x):
+    def padded(low, high):
+        return jax.lax.pad(x, 0.0, [(low, high, 0), (0, 0, 0)])
+
+    all_but_one = 1 - x.shape[0]
+    one_first = ops.concatenate([padded(all_but_one, 0), padded(0, -1)])
+    return one_first + ops.concatenate([padded(-1, 0), padded(0, all_but_one)])
+
+
+@pytest.mark.parametrize("smallest", [2, 2048], ids=["divided", "copied"])
+@pytest.mark.parametrize(("rows", "gpus"), [(4, 4), (8, 4), (8, 8), (3, 3)])
+@pytest.mark.parametrize("move", [rows_shifted, gradient_of_a_roll, rows_cut_off])
+def test_rows_move_where_a_batch_has_the_shape_of_a_weight(move, rows, gpus, smallest, monkeypatch):
+    monkeypatch.setattr("multigpu.engines.jax.layout.SMALLEST", smallest)
+
+    def build():
+        middle = layers.Dense(4), FunctionLayer(move)
+        return keras.Sequential([keras.Input((rows,)), *middle, layers.Dense(3)])
+
+    assert_same(build, random_rows(3 * rows, rows), gpus=gpus, batch_size=rows)
+
+
+class AlongItsWeights(keras.Model):
+    """Trains with its gradient and how this changes along the weights: a derivative forward of one backward."""
+
+    def train_step(self, state, data):
+        trainable, non_trainable, of_optimizer, of_metrics = state
+        x, y = data
+
+        def gradient(trainable):
+            return jax.grad(lambda weights: ops.mean((self.stateless_call(weights, non_trainable, x)[0] - y) ** 2))(
+                trainable
+            )
+
+        gradients, changes = jax.jvp(gradient, (trainable,), (trainable,))
+        both = [ops.tanh(a + 0.1 * b) for a, b in zip(gradients, changes, strict=True)]
+        trainable, of_optimizer = self.optimizer.stateless_apply(of_optimizer, both, trainable)
+        return {}, (trainable, non_trainable, of_optimizer, of_metrics)
+
+
+def test_second_derivatives_in_a_step_of_ones_own():
+    def build():
+        x = keras.Input((8, 1))
+        return AlongItsWeights(x, layers.Dense(3)(layers.Flatten()(layers.Conv1D(4, 3, activation="tanh")(x))))
+
+    assert_same(build, random_rows(ROWS, 8, 1))
 
 
 def transformer():

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from multigpu.engines.jax.layout import along
 
-LAST = ("conv_", "dot_general", "pad", "reduce_sum", "reshape", "scatter", "squeeze", "transpose")  # give gradients
 FEW = 8  # rows that are padded by an update
 
 
@@ -48,14 +47,27 @@ def _edited_equation(equation: core.JaxprEqn, replacement: Callable[..., Any]) -
     return call.replace(invars=equation.invars, outvars=equation.outvars)
 
 
-def whole_gradients(program: core.ClosedJaxpr, weights: Iterable[jax.Array], whole: Sharding) -> core.ClosedJaxpr:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def with_marked_gradient(mesh: Mesh, weight: jax.Array) -> jax.Array:
+    """Return a weight whose gradient `whole_gradients()` finds in a program."""
+    return weight
+
+
+@with_marked_gradient.defjvp
+def _mark(mesh: Mesh, weights: Sequence[jax.Array], tangents: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    # a constraint that allows everything, which JAX also applies to the gradient
+    anything = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * tangents[0].ndim)
+    return weights[0], jax.lax.with_sharding_constraint(tangents[0], NamedSharding(mesh, anything))
+
+
+def whole_gradients(program: core.ClosedJaxpr, whole: Sharding) -> core.ClosedJaxpr:
     """Return a program whose gradients of weights are added up on all devices, and then divided."""
-    shapes = {weight.shape for weight in weights}
 
     def replacement(equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
-        if not equation.primitive.name.startswith(LAST) or equation.outvars[0].aval.shape not in shapes:
+        free = equation.params.get("unconstrained_dims", ())
+        if not free or len(free) < equation.outvars[0].aval.ndim:
             return None
-        return lambda *inputs: jax.lax.with_sharding_constraint(_result(equation, *inputs), whole)
+        return lambda gradient: jax.lax.with_sharding_constraint(gradient, whole)
 
     return edited(program, replacement)
 
@@ -70,6 +82,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
+    - If elements are cut off by a negative padding along a divided axis, its result has another shape than XLA expects.
     - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
     - If an axis is divided along which the windows of a convolution or of pooling run, XLA gives wrong numbers, or ends
       the process (`Check failed` of a padding).
@@ -124,6 +137,9 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[
     if name == "reshape":
         changed = _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
         return [changed, ()] if changed else []  # the result has other axes
+    if name == "pad":
+        axes = [axis for axis, (low, high, _) in enumerate(params["padding_config"]) if min(low, high) < 0]
+        return [axes, (), axes] if axes else []
     return [[params["axis"]]] * 2 if name.startswith("cum") else []
 
 

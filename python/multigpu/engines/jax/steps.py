@@ -64,11 +64,11 @@ class StepFunction:
         outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled, whole=whole))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
-    @divided_weights()
     @fresh_losses()
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:
         """Run the model's own step."""
-        outputs, new = getattr(self._model, f"{self._kind}_step")(state, data)
+        with divided_weights(marked_on=self._layout.mesh if self._compiled else None):
+            outputs, new = getattr(self._model, f"{self._kind}_step")(state, data)
         return outputs, (state[0], new) if self._kind == "predict" else new
 
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
@@ -77,7 +77,7 @@ class StepFunction:
         program, structure = trace(self._layout.mesh, self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
         if needs_whole_weights(program, len(jax.tree.leaves(state[:2]))) or self._layout.mesh != self._layout.own:
-            program = whole_gradients(program, state[0], self._layout.copied)
+            program = whole_gradients(program, self._layout.copied)
             state = (*gathered(state[:2], self._layout), *state[2:])
         outputs, new = run(program, structure, state, data)
         if self._kind == "predict":

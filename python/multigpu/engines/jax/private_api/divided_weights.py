@@ -11,20 +11,25 @@ from contextvars import ContextVar
 import jax
 import keras
 from jax.extend import core
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from multigpu.base.replaced import set_to
+from multigpu.engines.jax.program import with_marked_gradient
 
 _of_keras = keras.Variable.value
 _divided: ContextVar[bool] = ContextVar("whether weights are read as they are divided", default=False)
+_marked_on: ContextVar[Mesh | None] = ContextVar("the mesh on which gradients of weights are marked", default=None)
 _trace = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state  # before JAX 0.10, the second
 _no_trace = _trace()
 
 
 @contextlib.contextmanager
-def divided_weights() -> Iterator[None]:
-    """In a `with` block, or in a function with this decorator, read weights as they are divided: for edited steps."""
-    with set_to(_divided, True):
+def divided_weights(marked_on: Mesh | None = None) -> Iterator[None]:
+    """In a `with` block, or in a function with this decorator, read weights as they are divided: for edited steps.
+
+    If a mesh is given, their gradients are marked for `whole_gradients()`.
+    """
+    with set_to(_divided, True), set_to(_marked_on, marked_on):
         yield
 
 
@@ -49,6 +54,8 @@ def has_value(variable: keras.Variable) -> bool:
 def _value(variable: keras.Variable) -> jax.Array:
     """The current value of the variable. Inside of a traced function, it is whole on each of its devices."""
     value = _of_keras.fget(variable)
+    if (mesh := _marked_on.get()) and value.ndim and jax.numpy.issubdtype(value.dtype, jax.numpy.inexact):
+        return with_marked_gradient(mesh, value)
     if _divided.get() or not is_divided(variable) or not is_traced():
         return value
     return jax.lax.with_sharding_constraint(value, NamedSharding(variable._value.sharding.mesh, PartitionSpec()))
