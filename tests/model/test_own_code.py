@@ -437,6 +437,16 @@ def test_callbacks_see_the_parallel_model_and_stop_it():
     assert parallel.history is parallel.template.history is history
 
 
+def test_code_that_has_the_template_stops_the_parallel_model():
+    template = built(Prepared)
+
+    def stop(epoch, logs):
+        template.stop_training = True
+
+    history = multi_gpu_model(template, gpus=2).fit(X, Y, callbacks=[keras.callbacks.LambdaCallback(stop)], **FIT)
+    assert len(history.epoch) == 1
+
+
 # Files ---------------------------------------------------------------------------------------------------------------
 
 

@@ -77,9 +77,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         return self.template.build(*args, **kwargs)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Quantize the template. All functions have to be traced again."""
+        """Quantize the template."""
         self.template.quantize(*args, **kwargs)
-        self.train_function = self.test_function = self.predict_function = None
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Configure training, also for the template: both share one optimizer.

@@ -22,7 +22,7 @@ from multigpu.private_api.class_code import STEPS, VERBS
 from multigpu.private_api.hooks import AddsNoMask
 
 SLOT = "_parallel_model_of_multigpu"  # in addition to the template's attributes
-OF_THE_LOOP = ("train_function", "test_function", "predict_function", "stop_training")  # one for each model that trains
+OF_THE_LOOP = ("train_function", "test_function", "predict_function")  # one for each model that trains
 
 
 def redirected_template(parallel: keras.Model, template: keras.Model) -> keras.Model:

@@ -77,3 +77,17 @@ def test_slices_that_share_a_device_are_refused():
     model.predict(np.ones((4, 4)), verbose=0)
     with pytest.raises(ValueError, match="Expected one worker, and one slice for each device, because the template"):
         model.fit(np.ones((4, 4)), np.ones((4, 2)), verbose=0)
+
+
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method:UserWarning")
+@pytest.mark.parametrize("by", ["template", "parallel", "other"])
+def test_models_that_predicted_before_predict_with_quantized_weights(by):
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(8, activation="tanh"), layers.Dense(2)])
+    models = {"template": template, **{name: multi_gpu_model(template, gpus=2) for name in ("parallel", "other")}}
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    before = {name: model.predict(x, verbose=0) for name, model in models.items()}
+    models[by].quantize("int4")
+    for name, model in models.items():
+        after = model.predict(x, verbose=0)
+        assert np.abs(after - before[name]).max() > 1e-3
+        np.testing.assert_allclose(after, template(x), rtol=1e-5, atol=1e-6)

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.replicas.parts import part_scope
 from multigpu.engines.tensorflow.replicas.scope import in_replica
 from multigpu.engines.tensorflow.weights.home_parts import Placement
 from multigpu.engines.tensorflow.weights.move import models_with, move
-from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots, outside_of_functions
+from multigpu.engines.tensorflow.weights.optimizer_slots import outside_of_functions
 from multigpu.engines.tensorflow.weights.place_locate import place, stored_dtype
 from multigpu.plan.plan import Plan
 
@@ -73,7 +73,6 @@ class PlacedCall:
         for model in models_with(self._layer.trainable_variables):
             prepared.update(map(id, model.variables))
             if model.compiled and model.optimizer is not None:
-                build_slots(model.optimizer, model.trainable_variables)
                 update_beside_weights(model.optimizer)
 
 

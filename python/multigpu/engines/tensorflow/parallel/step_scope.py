@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices.logical import short_name, visible_devices
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
+from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 
 
 @contextlib.contextmanager
@@ -56,12 +57,13 @@ def update_beside_weights(optimizer: keras.Optimizer) -> None:
     optimizer.__dict__["apply"] = functools.partial(_apply, optimizer)  # set so, Keras does not track it
 
 
-def _apply(optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
-    apply = functools.partial(type(optimizer).apply, optimizer)
+def _apply(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
+    apply = functools.partial(type(optimizer).apply, optimizer, grads, trainable_variables, **kwargs)
     if tf.executing_eagerly():
-        return apply(*args, **kwargs)
+        return apply()
+    build_slots(optimizer, trainable_variables or ())
     with colocate_ops(visible_devices()["others"][0]):
-        return apply(*args, **kwargs)
+        return apply()
 
 
 def _device_for(op: tf.Operation, default: str) -> str:

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices, syn
 from multigpu.engines.tensorflow.parallel.call import DataParallelCall
 from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.engines.tensorflow.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
-from multigpu.engines.tensorflow.parallel.optimizer_scalars import scalars_read_once
+from multigpu.engines.tensorflow.parallel.optimizer_update import prepared_update
 from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.engines.tensorflow.parallel.verb_errors import guarded
 from multigpu.engines.tensorflow.private_api.trackable import TrackedAsTemplate
@@ -26,7 +26,8 @@ from multigpu.engines.tensorflow.weights.overview import Overview, overview
 from multigpu.engines.tensorflow.weights.place_locate import place
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import EXPORTERS, called_by
-from multigpu.private_api.class_code import parallel_parts
+from multigpu.private_api.class_code import defined_by_class, parallel_parts
+from multigpu.private_api.layers import sublayers
 
 
 class Training(TrackedAsTemplate, keras.Model):
@@ -39,7 +40,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     template: keras.Model
     plan: Plan
-    stop_training = False  # Keras' loop sets it
+    stop_training = Shared()  # by Keras' loop, by callbacks, and by code that has the template
     _follow_compilation: Callable[[], None]
     _own_step: Callable[[str], Callable[[Any], Any]]
 
@@ -49,7 +50,7 @@ class Training(TrackedAsTemplate, keras.Model):
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
         self._functions: dict[str, Any] = {}  # step functions, as made last, by name
-        self._traced_for: dict[str, list[int]] = {}  # synchronized layers, by the same names
+        self._traced_for: dict[str, list[object]] = {}  # what the layers do in their traces, by the same names
 
     # One call -------------------------------------------------------------------------------------------------------
 
@@ -87,17 +88,19 @@ class Training(TrackedAsTemplate, keras.Model):
         self.template.jit_compile = False  # it would become one XLA program, which cannot read several devices
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Build the optimizer before the step is traced: its slots on the weights' devices."""
-        if self.optimizer is not None:
+        """Build the optimizer before callbacks begin, which may restore it. An own step decides what it trains."""
+        own_step = defined_by_class(type(self.template), "train_step")
+        if self.optimizer is not None and (own_step is None or self.plan.cluster):  # workers send all slots
             build_slots(self.optimizer, self.trainable_variables)
         return self._make("train_function", force)
 
     def _make(self, name: str, force: bool = False) -> Any:
-        """Make Keras' function of steps, again if other layers are synchronized than in its trace."""
+        """Make Keras' function of steps, again if other layers are synchronized or quantized than in its trace."""
         self._follow_compilation()
-        before, synchronized = getattr(self, name), synchronized_layers(self.template)
-        getattr(super(), f"make_{name}")(force or self._traced_for.get(name, synchronized) != synchronized)
-        self._traced_for[name] = synchronized
+        quantized = [layer.quantization_mode for layer in sublayers(self.template)]
+        before, now = getattr(self, name), [*synchronized_layers(self.template), *quantized]
+        getattr(super(), f"make_{name}")(force or self._traced_for.get(name, now) != now)
+        self._traced_for[name] = now
         if getattr(self, name) is not before:
             setattr(self, name, self._around(name, getattr(self, name)))
             self._functions[name] = getattr(self, name)
@@ -135,7 +138,7 @@ class Training(TrackedAsTemplate, keras.Model):
                 return self._step(step, data.batch)
         before, optimizer = self._num_calls, getattr(self, "optimizer", None)
         on_device, own_variables = colocate_ops(self.plan.merge_device), eager_variables("CPU:0")
-        with on_device, own_variables, scalars_read_once(optimizer), self._of_workers(step, data) as own:
+        with on_device, own_variables, prepared_update(optimizer), self._of_workers(step, data) as own:
             result = self._own_step(step)(own)
         if self._num_calls > before:
             self._steps_that_call.add(step)

@@ -1,7 +1,7 @@
-"""Read an optimizer's single numbers, such as its counter, once in a step, and send them once to each device.
+"""An optimizer's update in a step: it builds the slots of what it updates, and reads single numbers once.
 
-They are on the CPU. Keras reads them again for each weight. On GPUs, each reading would be a separate copy, for which
-the GPU waits.
+Single numbers, such as the optimizer's counter, are on the CPU. Keras reads them again for each weight. On GPUs, each
+reading would be a separate copy, for which the GPU waits.
 """
 
 import contextlib
@@ -14,31 +14,37 @@ import tensorflow as tf
 
 from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
+from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 
 READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those not assigned before the last read
 
 
 @contextlib.contextmanager
-def scalars_read_once(optimizer: keras.Optimizer | None) -> Iterator[None]:
-    """Make updates of weights share one tensor for each of these variables while a step is traced.
+def prepared_update(optimizer: keras.Optimizer | None) -> Iterator[None]:
+    """Make the first update build slots beside its weights, and all updates share one tensor for each single number.
 
-    So values that depend only on them, such as Adam's correction, are the same for all weights, and TensorFlow computes
+    They share it while a step is traced. So values that depend only on them, such as Adam's correction, are the same for all weights, and TensorFlow computes
     them once.
     """
     inner = getattr(optimizer, "inner_optimizer", None)  # the inner optimizer of one that scales the loss
     with contextlib.ExitStack() as stack:
         for each in (optimizer, inner):
-            if each is not None and not tf.executing_eagerly():
+            if each is not None:
                 stack.enter_context(replaced(each, "apply", functools.partial(_apply, each.apply, each)))
         if inner is not None and not tf.executing_eagerly():
             stack.enter_context(replaced(optimizer, "check_finite", _are_finite))
         yield
 
 
-def _apply(apply: Callable[..., Any], optimizer: keras.Optimizer, *args: Any, **kwargs: Any) -> Any:
+def _apply(
+    apply: Callable[..., Any], optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None, **kwargs: Any
+) -> Any:
+    build_slots(optimizer, trainable_variables or ())
+    if tf.executing_eagerly():
+        return apply(grads, trainable_variables, **kwargs)
     scalars = {id(v): backing_variable(v) for v in optimizer.variables if v.name in READ_ONCE}
     with entered(map(_read_once, scalars.values())):
-        return apply(*args, **kwargs)
+        return apply(grads, trainable_variables, **kwargs)
 
 
 def _read_once(variable: tf.Variable) -> contextlib.AbstractContextManager[None]:

@@ -1,0 +1,88 @@
+"""An optimizer that a step of the template's own applies has slots of what it updates, beside these weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from equality import assert_same, random_rows
+from keras import layers, ops
+
+from multigpu import multi_gpu_model
+
+X, Y = random_rows(13, 4), random_rows(13, 2, seed=1)
+OPTIMIZERS = {
+    "averages": lambda: keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9),
+    "averages taken": lambda: keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2),
+    "accumulation": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
+    "scaled loss": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)),
+}
+
+
+class TwoOptimizers(keras.Model):
+    """Trains its first layer with the compiled optimizer, and its second with another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(5, activation="relu"), layers.Dense(2)
+        self.of_second = keras.optimizers.SGD(0.1)
+        self(X)
+        self.of_second.build(self.second.trainable_variables)
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        for optimizer, layer in ((self.optimizer, self.first), (self.of_second, self.second)):
+            weights = layer.trainable_variables
+            optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+class Uncertainty(keras.Model):
+    """Also trains a number that is not one of its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(2)
+        self(X)
+        self.__dict__["uncertainty"] = keras.Variable(0.1, name="uncertainty")  # Keras does not track it here
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        weights = [*self.trainable_variables, self.uncertainty]
+        with tf.GradientTape() as tape:
+            squares = ops.mean((self(x, training=True) - y) ** 2)
+            loss = squares * ops.exp(-self.uncertainty) + self.uncertainty
+        self.optimizer.apply(tape.gradient(loss, [weight.value for weight in weights]), weights)
+        return {"loss": loss, "uncertainty": self.uncertainty}
+
+
+def trained(kind, optimizer, gpus, **compiled):
+    keras.utils.set_random_seed(1)
+    template = kind()
+    model = template if gpus is None else multi_gpu_model(template, gpus=gpus)
+    model.compile(optimizer(), "mse", **compiled)
+    history = model.fit(X, Y, batch_size=5, epochs=2, shuffle=False, verbose=0).history
+    return history, template.get_weights(), [np.array(x) for x in template.optimizer.variables]
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", [TwoOptimizers, Uncertainty])
+def test_an_optimizer_of_other_variables_than_the_models(kind, name, eager):
+    actual, expected = (trained(kind, OPTIMIZERS[name], gpus, run_eagerly=eager) for gpus in (3, None))
+    assert_same(actual, expected)
+
+
+def test_slots_are_beside_the_weights_that_are_updated():
+    model = multi_gpu_model(TwoOptimizers(), gpus=3)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    model.fit(X, Y, batch_size=5, verbose=0)
+    slots = model.optimizer.variables[2:]
+    assert [slot.value.device for slot in slots] == [w.value.device for w in model.first.trainable_variables]
