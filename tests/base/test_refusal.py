@@ -25,7 +25,7 @@ def test_keras_raises_an_error_of_a_layer_as_it_is():
         def call(self, x):
             raise refuse("a number", "'x'", "Use `n=1`.")
 
-    with pytest.raises(ValueError, match=r"^Expected a number. Received: 'x'. Use `n=1`.$") as raised:
+    with pytest.raises(ValueError, match=r"^Expected a number\. Received: 'x'\. Use `n=1`\.$") as raised:
         Refuses()(keras.ops.ones((2, 3)))
     assert raised.value.use == "Use `n=1`."
 

@@ -23,8 +23,8 @@ READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those no
 def prepared_update(optimizer: keras.Optimizer | None) -> Iterator[None]:
     """Make the first update build slots beside its weights, and all updates share one tensor for each single number.
 
-    They share it while a step is traced. So values that depend only on them, such as Adam's correction, are the same for all weights, and TensorFlow computes
-    them once.
+    They share it while a step is traced. So values that depend only on single numbers, such as Adam's correction, are
+    the same for all weights, and TensorFlow computes them once.
     """
     inner = getattr(optimizer, "inner_optimizer", None)  # the inner optimizer of one that scales the loss
     with contextlib.ExitStack() as stack:
