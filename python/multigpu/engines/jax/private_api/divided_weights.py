@@ -54,7 +54,7 @@ def has_value(variable: keras.Variable) -> bool:
 def _value(variable: keras.Variable) -> jax.Array:
     """The current value of the variable. Inside of a traced function, it is whole on each of its devices."""
     value = _of_keras.fget(variable)
-    if (mesh := _marked_on.get()) and value.ndim and jax.numpy.issubdtype(value.dtype, jax.numpy.inexact):
+    if (mesh := _marked_on.get()) and variable.trainable and value.ndim:
         return with_marked_gradient(mesh, value)
     if _divided.get() or not is_divided(variable) or not is_traced():
         return value
