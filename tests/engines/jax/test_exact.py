@@ -394,6 +394,33 @@ def test_second_derivatives_in_a_step_of_ones_own():
     assert_same(build, random_rows(ROWS, 8, 1))
 
 
+class RowByRow(keras.Sequential):
+    """Trains with the gradient of each row by itself, made smaller, as for differential privacy."""
+
+    def train_step(self, state, data):
+        trainable, non_trainable, of_optimizer, of_metrics = state
+
+        def loss(trainable, x, y):
+            return ops.mean((self.stateless_call(trainable, non_trainable, x[None])[0] - y) ** 2)
+
+        by_row = jax.vmap(jax.grad(loss), (None, 0, 0))(trainable, *data)
+        gradients = [ops.mean(ops.tanh(gradient), axis=0) for gradient in by_row]
+        trainable, of_optimizer = self.optimizer.stateless_apply(of_optimizer, gradients, trainable)
+        return {}, (trainable, non_trainable, of_optimizer, of_metrics)
+
+
+@pytest.mark.parametrize("smallest", [2, 2048], ids=["divided", "copied"])
+@pytest.mark.parametrize("gpus", [2, 3, 4])
+@pytest.mark.parametrize("kind", [layers.Conv1D, layers.SeparableConv1D, layers.Conv1DTranspose])
+def test_the_gradient_of_each_row_by_itself(kind, gpus, smallest, monkeypatch):
+    monkeypatch.setattr("multigpu.engines.jax.layout.SMALLEST", smallest)
+
+    def build():
+        return RowByRow([keras.Input((8, 4)), kind(8, 3, activation="tanh"), layers.Flatten(), layers.Dense(3)])
+
+    assert_same(build, random_rows(25, 8, 4), gpus=gpus, batch_size=12)
+
+
 def transformer():
     inputs = keras.Input((7,), dtype="int32")
     x = layers.Embedding(40, 64, mask_zero=True)(inputs)

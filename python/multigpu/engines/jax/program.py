@@ -86,6 +86,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
     - If an axis is divided along which the windows of a convolution or of pooling run, XLA gives wrong numbers, or ends
       the process (`Check failed` of a padding).
+    - If rows are groups of a convolution, as in a kernel's gradient of each row by itself, XLA gives wrong numbers.
     - If a reshape merges or splits an axis that is divided unevenly, its result is wrong, or XLA reads beyond the end
       of a list, and the process ends.
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
@@ -126,7 +127,10 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[
     """Return the axes of each input, then of the result, along which windows, transforms and others run."""
     name, params = equation.primitive.name, equation.params
     if name == "conv_general_dilated":
-        return [spec[2:] for spec in params["dimension_numbers"]]
+        images, kernel, results = params["dimension_numbers"]
+        if params["feature_group_count"] > 1:  # a group may be a row: in gradients of each row by itself
+            return [images[1:], kernel, results[1:]]
+        return [images[2:], kernel[2:], results[2:]]
     if "window_dimensions" in params:
         axes = [axis for axis, size in enumerate(params["window_dimensions"]) if size > 1]
         return [axes if x.aval.ndim else () for x in (*equation.invars, *equation.outvars[:1])]
