@@ -142,6 +142,7 @@ def test_overwrite_false_is_an_error_that_names_the_remedy_and_never_a_question(
     with pytest.raises(FileExistsError, match="Pass `overwrite=True` to replace it") as raised:
         again(path, overwrite=False)
     assert str(path) in str(raised.value)
+    assert raised.value.errno == errno.EEXIST
     assert path.read_bytes() == old
 
 
@@ -288,3 +289,13 @@ def test_include_optimizer_false_leaves_it_out(tmp_path):
         assert "optimizer_weights" not in file
         assert "training_config" not in file.attrs
     assert not load_model_hdf5(tmp_path / "m.h5").compiled
+
+
+@pytest.mark.parametrize("name", ["m.h5", "m.keras"])
+def test_arguments_that_keras_refuses_are_refused_and_the_others_are_taken(name, parallel, tmp_path):
+    for model in (parallel, parallel.template):
+        with pytest.raises(ValueError, match="bogus"):
+            model.save(tmp_path / name, bogus=1)
+        assert not (tmp_path / name).exists()
+        model.save(tmp_path / name, include_optimizer=True, save_format="h5")
+        (tmp_path / name).unlink()

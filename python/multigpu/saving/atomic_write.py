@@ -69,12 +69,14 @@ def atomic_write(filepath: Any, write: Callable[[Path], Any], ending: str = "", 
 def check_overwrite(filepath: Any, overwrite: bool) -> None:
     """Raise an error if a file exists and may not be replaced. Keras would ask on stdin and wait for ever."""
     if not overwrite and os.path.lexists(filepath):
-        raise refuse(
+        error = refuse(
             "a path that does not exist, since `overwrite` is False",
             f"{str(filepath)!r}, an existing file",
             "Pass `overwrite=True` to replace it.",
             FileExistsError,
         )
+        error.errno = errno.EEXIST
+        raise error
 
 
 def _check_target(target: Path) -> None:

@@ -15,14 +15,14 @@ from multigpu.saving.hdf5_writer import new_hdf5
 from multigpu.saving.training_config import loadable
 
 
-def write_model(template: keras.Model, filepath: Any, overwrite: bool, include_optimizer: bool) -> None:
-    """Save a template to a file of any name."""
+def write_model(template: keras.Model, filepath: Any, overwrite: bool, **kwargs: Any) -> None:
+    """Save a template to a file of any name, with the further arguments of `keras.saving.save_model()`."""
 
     def write(path: Path) -> None:
         compiled_with = compile_arguments(template) if template.compiled else None
         with new_hdf5(path) as file, _without_advice():
             try:
-                keras.saving.save_model(template, file, include_optimizer=include_optimizer)
+                keras.saving.save_model(template, file, **kwargs)
             finally:
                 if compiled_with is not None:  # Keras removes the optimizer from the model's own arguments
                     restore_compile_arguments(template, compiled_with)

@@ -43,7 +43,7 @@ def save_model_hdf5(object: keras.Model, filepath: Any, overwrite: bool = True, 
         True
     """
     check_flags(overwrite=overwrite, include_optimizer=include_optimizer)
-    write_model(template_of("object", object), filepath, overwrite, include_optimizer)
+    write_model(template_of("object", object), filepath, overwrite, include_optimizer=include_optimizer)
     return True
 
 

@@ -68,7 +68,8 @@ class TemplateFacade(AnswersAsTemplate):
             _check_overwrite(filepath, overwrite)
             keras.Model.save(self.template, filepath, zipped=zipped, **kwargs)
         elif str(filepath).endswith(HDF5_ENDINGS):
-            write_model(self.template, filepath, overwrite, kwargs.get("include_optimizer", True))
+            kwargs.pop("save_format", None)  # the path tells it
+            write_model(self.template, filepath, overwrite, **kwargs)
         else:
             atomic_write(
                 filepath,
