@@ -31,6 +31,17 @@ def test_workers_train_as_one_process_does_however_they_are_started(how, number,
         assert held / total == pytest.approx(1 / 2, abs=0.1)  # the two devices of a worker divide the weights
 
 
+def test_a_step_of_ones_own_has_the_gradients_of_one_process_also_of_weights_that_it_uses_as_passed(tmp_path):
+    given = {"OWN_STEP": "1", "DROPOUT": "0"}
+    for code, printed in ended(
+        [one(tmp_path, "dataset", 2, **given), *started("TF_CONFIG", tmp_path, "dataset", 2, **given)]
+    ):
+        assert code == 0, printed
+    for worker in range(2):
+        for actual, expected in zip(values(tmp_path, worker), values(tmp_path, "one"), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_workers_with_other_models_are_refused_by_all(tmp_path):
     for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, WIDTH="3,4")):
         assert code != 0
