@@ -75,6 +75,16 @@ def test_scripts_that_look_for_devices_and_models_in_the_paths_of_the_time_run(t
     ]
 
 
+def test_the_template_is_a_layer_of_the_parallel_model_and_an_embedding_may_come_first(tmp_path):
+    assert run(tmp_path, "--simulate", 3, SCRIPTS / "imdb.py") == [
+        "(None, None) (None, 5, 1)",
+        "True True True",
+        "answer True",
+        "Sequential True",
+        "3",
+    ]
+
+
 NAMES = """
 import json, sys
 import keras, tensorflow as tf

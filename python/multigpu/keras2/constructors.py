@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ def restore() -> None:
     functional = type(keras.Model(x, x))
     functional.__init__ = _renamed(functional.__init__)
     keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
+    keras.layers.Embedding.__init__ = _with_input(keras.layers.Embedding.__init__)
     trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
     trainer.compile = _without(trainer.compile)  # Keras looks here to see whether a class has its own version
     keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
@@ -57,6 +59,20 @@ def _explained(constructor: Callable) -> Callable:
             )
         return constructor(cls, *args, **kwargs)
 
+    return wrapper
+
+
+def _with_input(constructor: Callable) -> Callable:
+    """Return the constructor of Embedding that tells its input, so that a Sequential that begins with one is built."""
+
+    @functools.wraps(constructor)
+    def wrapper(self: keras.Layer, *args: Any, input_length: Any = None, **kwargs: Any) -> None:
+        shape = input_length if isinstance(input_length, list | tuple) else (input_length,)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Do not pass an `input_shape`")
+            constructor(self, *args, **{"input_shape": tuple(shape), **kwargs})
+
+    wrapper.__signature__ = inspect.signature(constructor)  # type: ignore[attr-defined]  # Keras reads it here
     return wrapper
 
 

@@ -12,11 +12,15 @@ from multigpu.keras2 import (
     log_names,
     modules,
     optimizers,
+    parallel_layers,
     tf1_sessions,
     verbs,
 )
 
-PARTS = (*(tf1_sessions, modules, backend, files, callbacks, constructors), *(verbs, freezing, optimizers, log_names))
+PARTS = (
+    *(tf1_sessions, modules, backend, files, callbacks, constructors),
+    *(parallel_layers, verbs, freezing, optimizers, log_names),
+)
 
 
 def restore_old_names() -> None:

@@ -95,7 +95,10 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
             return  # a class may define its own `compile()` that does not call Keras'
         self._compilation = compilation(self.template)
         arguments = compile_arguments(self.template)
-        self._compile_as({**arguments, "optimizer": self.template.optimizer, "auto_scale_loss": False})
+        optimizer = self.template.optimizer  # of a class that defines `compile()`, it may be several
+        kind = optimizer if isinstance(optimizer, keras.Optimizer) else None
+        self._compile_as({**arguments, "optimizer": kind, "auto_scale_loss": False})
+        self.optimizer = optimizer
 
     def _own_step(self, step: str) -> Callable[[Any], Any]:
         """Return the template's own step or Keras' step. Its calls of the template's methods go to this model."""

@@ -15,9 +15,16 @@ def sublayers(model: keras.Layer) -> list[keras.Layer]:
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:
-    """Return the variables of a model and of its optimizer."""
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+    """Return the variables of a model and of its optimizers."""
+    return [*model.variables, *(variable for optimizer in optimizers_of(model) for variable in optimizer.variables)]
+
+
+def optimizers_of(model: keras.Model) -> list[keras.Optimizer]:
+    """Return all optimizers that a model has, also those in attributes of its own, or in a list or dictionary there."""
+    found = []
+    for held in (getattr(model, "optimizer", None), *vars(model).values()):
+        found += held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else [held]
+    return list({id(each): each for each in found if isinstance(each, keras.Optimizer)}.values())
 
 
 def output_names(model: keras.Model) -> list[str]:

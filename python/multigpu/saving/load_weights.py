@@ -60,9 +60,10 @@ def _load_unlisted(
     """Read the format of `.weights.h5`, with the optimizer's state, which Keras skips for a new optimizer."""
     if not file.visit(lambda name: name.rsplit("/", 1)[-1] == "vars" or None):
         raise refused(shown, "in which no weights are listed", "Use another copy of it.")
-    optimizer = template.optimizer if template.compiled else None
+    optimizer = getattr(template, "optimizer", None)
     saved = file.get("optimizer/vars")
-    if optimizer is not None and not optimizer.built and saved is not None and len(saved) > len(optimizer.variables):
+    new = isinstance(optimizer, keras.Optimizer) and not optimizer.built
+    if new and saved is not None and len(saved) > len(optimizer.variables):
         optimizer.build(template.trainable_variables)
     path = file.filename  # Keras chooses the format by its ending
     named = path if path.endswith(".weights.h5") else NamedBuffer(Path(path).read_bytes())

@@ -368,6 +368,35 @@ def test_rows_move_where_a_batch_has_the_shape_of_a_weight(move, rows, gpus, sma
     assert_same(build, random_rows(3 * rows, rows), gpus=gpus, batch_size=rows)
 
 
+def running(x):
+    """Each row depends on those before it: c = sigmoid(x)·c + x."""
+
+    def joined(one, other):
+        return one[0] * other[0], other[0] * one[1] + other[1]
+
+    return ops.associative_scan(joined, (ops.sigmoid(x), x), axis=0)[1]
+
+
+def every_other_row(x):
+    return ops.repeat(x[::2], 2, axis=0)[: x.shape[0]] + ops.concatenate([x[::3], x[1::3], x[2::3]])
+
+
+def rows_between_others(x):
+    first = x[: (x.shape[0] + 1) // 2]
+    return jax.lax.pad(first, 0.0, [(0, 1 - x.shape[0] % 2, 1), (0, 0, 0)]) + x
+
+
+@pytest.mark.parametrize(("rows", "gpus"), [(5, 3), (16, 3), (17, 8), (4, 4), (2, 8)])
+@pytest.mark.parametrize("move", [running, every_other_row, rows_between_others])
+def test_rows_at_steps(move, rows, gpus):
+    """Here XLA loses rows of a gradient, or ends in an error, if it divides rows that are left out or put between."""
+
+    def build():
+        return keras.Sequential([keras.Input((6,)), layers.Dense(16), FunctionLayer(move), layers.Dense(3)])
+
+    assert_same(build, random_rows(3 * rows, 6), gpus=gpus, batch_size=rows)
+
+
 class AlongItsWeights(keras.Model):
     """Trains with its gradient and how this changes along the weights: a derivative forward of one backward."""
 

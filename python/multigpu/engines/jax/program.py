@@ -82,7 +82,8 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
     - If an axis of a Fourier transform is divided, XLA ends the process, unless each part has enough elements
       (`Check failed: size_per_partition % num_partitions == 0`).
-    - If elements are cut off by a negative padding along a divided axis, its result has another shape than XLA expects.
+    - If elements are cut off by a negative padding along a divided axis, or left out by a slice with steps, its result
+      has another shape than XLA expects. If others are put between them, some are lost.
     - If the axis of a cumulative sum is divided, each device adds up all elements for each element.
     - If an axis is divided along which the windows of a convolution or of pooling run, XLA gives wrong numbers, or ends
       the process (`Check failed` of a padding).
@@ -142,8 +143,12 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[
         changed = _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
         return [changed, ()] if changed else []  # the result has other axes
     if name == "pad":
-        axes = [axis for axis, (low, high, _) in enumerate(params["padding_config"]) if min(low, high) < 0]
+        config = enumerate(params["padding_config"])
+        axes = [axis for axis, (low, high, between) in config if min(low, high) < 0 or between]
         return [axes, (), axes] if axes else []
+    if name == "slice":
+        axes = [axis for axis, step in enumerate(params["strides"] or ()) if step > 1]
+        return [axes] * 2 if axes else []
     return [[params["axis"]]] * 2 if name.startswith("cum") else []
 
 
@@ -166,11 +171,12 @@ def _axes_that_change(before: Sequence[int], after: Sequence[int], devices: int)
 
 def _in_parts(mesh: Mesh, axis: int, x: jax.Array) -> jax.Array:
     """Return an array in equal parts along an axis, with zeros at its end."""
-    keep, missing = jax.lax.with_sharding_constraint, -x.shape[axis] % mesh.size
+    missing = -x.shape[axis] % mesh.size
     if missing:  # on all devices: XLA ends the process if it adds zeros to some parts
+        whole = functools.partial(_whole_along, mesh, range(x.ndim))
         zeros = jax.numpy.zeros([*x.shape[:axis], missing, *x.shape[axis + 1 :]], x.dtype)
-        x = jax.numpy.concatenate([keep(x, NamedSharding(mesh, PartitionSpec())), zeros], axis)
-    return keep(x, along(mesh, axis))
+        x = whole(jax.numpy.concatenate([whole(x), whole(zeros)], axis))
+    return jax.lax.with_sharding_constraint(x, along(mesh, axis))
 
 
 def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:

@@ -86,3 +86,47 @@ def test_slots_are_beside_the_weights_that_are_updated():
     model.fit(X, Y, batch_size=5, verbose=0)
     slots = model.optimizer.variables[2:]
     assert [slot.value.device for slot in slots] == [w.value.device for w in model.first.trainable_variables]
+
+
+class OwnCompile(keras.Model):
+    """Keeps the optimizers that its own `compile()` takes in a dictionary or list, as attribute `optimizer`."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.first, self.second, self.of = layers.Dense(5, activation="relu"), layers.Dense(2), of
+        self(X)
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+    def compile(self, of_first, of_second, **kwargs):
+        super().compile(**kwargs)
+        self.optimizer = {"a": of_first, "b": of_second} if self.of is dict else [of_first, of_second]
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        optimizers = self.optimizer.values() if self.of is dict else self.optimizer
+        for layer, optimizer in zip((self.first, self.second), optimizers, strict=True):
+            weights = layer.trainable_variables
+            optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("of", [dict, list])
+def test_optimizers_in_a_dictionary_or_list(of):
+    def run(gpus):
+        keras.utils.set_random_seed(1)
+        template = OwnCompile(of)
+        model = template if gpus is None else multi_gpu_model(template, gpus=gpus)
+        pair = keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.05, momentum=0.5)
+        model.compile(*pair, loss="mse")
+        history = [model.fit(X, Y, batch_size=5, epochs=2, shuffle=False, verbose=0).history]
+        if gpus:
+            slots, weights = pair[1].variables[2:], template.second.trainable_variables
+            assert [slot.value.device for slot in slots] == [weight.value.device for weight in weights]
+            model.overview()
+        return history, template.get_weights(), [np.array(x) for each in pair for x in each.variables]
+
+    assert_same(run(3), run(None))

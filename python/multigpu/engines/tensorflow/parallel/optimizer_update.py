@@ -20,19 +20,20 @@ READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those no
 
 
 @contextlib.contextmanager
-def prepared_update(optimizer: keras.Optimizer | None) -> Iterator[None]:
-    """Make the first update build slots beside its weights, and all updates share one tensor for each single number.
+def prepared_updates(optimizers: Sequence[keras.Optimizer]) -> Iterator[None]:
+    """Make first updates build slots beside their weights, and all updates share one tensor for each single number.
 
     They share it while a step is traced. So values that depend only on single numbers, such as Adam's correction, are
     the same for all weights, and TensorFlow computes them once.
     """
-    inner = getattr(optimizer, "inner_optimizer", None)  # the inner optimizer of one that scales the loss
     with contextlib.ExitStack() as stack:
-        for each in (optimizer, inner):
-            if each is not None:
-                stack.enter_context(replaced(each, "apply", functools.partial(_apply, each.apply, each)))
-        if inner is not None and not tf.executing_eagerly():
-            stack.enter_context(replaced(optimizer, "check_finite", _are_finite))
+        for optimizer in optimizers:
+            inner = getattr(optimizer, "inner_optimizer", None)  # the inner optimizer of one that scales the loss
+            for each in (optimizer, inner):
+                if each is not None:
+                    stack.enter_context(replaced(each, "apply", functools.partial(_apply, each.apply, each)))
+            if inner is not None and not tf.executing_eagerly():
+                stack.enter_context(replaced(optimizer, "check_finite", _are_finite))
         yield
 
 

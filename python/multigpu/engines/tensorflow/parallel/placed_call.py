@@ -20,6 +20,7 @@ from multigpu.engines.tensorflow.weights.move import models_with, move
 from multigpu.engines.tensorflow.weights.optimizer_slots import outside_of_functions
 from multigpu.engines.tensorflow.weights.place_locate import place, stored_dtype
 from multigpu.plan.plan import Plan
+from multigpu.private_api.layers import optimizers_of
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a placed call of a part", default=False)
 _placements = itertools.count()  # so that the calls of a model have an order
@@ -72,8 +73,8 @@ class PlacedCall:
         prepared.update(wanted)
         for model in models_with(self._layer.trainable_variables):
             prepared.update(map(id, model.variables))
-            if model.compiled and model.optimizer is not None:
-                update_beside_weights(model.optimizer)
+            for optimizer in optimizers_of(model):
+                update_beside_weights(optimizer)
 
 
 _prepared: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # the step being traced → weights of prepared models

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.parallel.batch_statistics import of_slices, syn
 from multigpu.engines.tensorflow.parallel.call import DataParallelCall
 from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
 from multigpu.engines.tensorflow.parallel.input_prefetch import InputPrefetch, is_of_keras_loop
-from multigpu.engines.tensorflow.parallel.optimizer_update import prepared_update
+from multigpu.engines.tensorflow.parallel.optimizer_update import prepared_updates
 from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.engines.tensorflow.parallel.verb_errors import guarded
 from multigpu.engines.tensorflow.private_api.trackable import TrackedAsTemplate
@@ -27,7 +27,7 @@ from multigpu.engines.tensorflow.weights.place_locate import place
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import EXPORTERS, called_by
 from multigpu.private_api.class_code import defined_by_class, parallel_parts
-from multigpu.private_api.layers import sublayers
+from multigpu.private_api.layers import optimizers_of, sublayers
 
 
 class Training(TrackedAsTemplate, keras.Model):
@@ -90,7 +90,9 @@ class Training(TrackedAsTemplate, keras.Model):
     def make_train_function(self, force: bool = False) -> Any:
         """Build the optimizer before callbacks begin, which may restore it. An own step decides what it trains."""
         own_step = defined_by_class(type(self.template), "train_step")
-        if self.optimizer is not None and (own_step is None or self.plan.cluster):  # workers send all slots
+        if isinstance(self.optimizer, keras.Optimizer) and (
+            own_step is None or self.plan.cluster
+        ):  # workers send all slots
             build_slots(self.optimizer, self.trainable_variables)
         return self._make("train_function", force)
 
@@ -136,9 +138,9 @@ class Training(TrackedAsTemplate, keras.Model):
         if isinstance(data, SlicedBatch):
             with replaced(self._spread, "slices", data.by_input()):
                 return self._step(step, data.batch)
-        before, optimizer = self._num_calls, getattr(self, "optimizer", None)
+        before, updates = self._num_calls, prepared_updates(optimizers_of(self.template))
         on_device, own_variables = colocate_ops(self.plan.merge_device), eager_variables("CPU:0")
-        with on_device, own_variables, prepared_update(optimizer), self._of_workers(step, data) as own:
+        with on_device, own_variables, updates, self._of_workers(step, data) as own:
             result = self._own_step(step)(own)
         if self._num_calls > before:
             self._steps_that_call.add(step)

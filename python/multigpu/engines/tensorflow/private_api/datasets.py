@@ -18,7 +18,11 @@ def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
     """Return the tensors that the functions of a dataset's last step have captured."""
-    return [x for function in dataset._functions() for x in function.function.captured_inputs]
+    try:
+        functions = dataset._functions()
+    except AttributeError:  # its function raised an error: an error that is kept keeps the unfinished dataset
+        return []
+    return [x for function in functions for x in function.function.captured_inputs]
 
 
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

@@ -7,6 +7,7 @@ import keras
 
 from multigpu.engines.tensorflow.weights.optimizer_slots import place_slots
 from multigpu.engines.tensorflow.weights.place_locate import locate, place
+from multigpu.private_api.layers import optimizers_of
 
 
 def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
@@ -17,10 +18,10 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
     """
     moved = place(destinations)
     for model in models_with(moved) if moved else ():
-        if model.jit_compile:
+        if getattr(model, "jit_compile", False):
             model.train_function = model.test_function = model.predict_function = None
-        if getattr(model, "optimizer", None) is not None:
-            place_slots(model.optimizer, model.trainable_variables)
+        for optimizer in optimizers_of(model):
+            place_slots(optimizer, model.variables)
 
 
 def holders(model: keras.Model) -> list[str]:
@@ -33,7 +34,15 @@ def models_with(variables: Sequence[keras.Variable]) -> list[keras.Model]:
     wanted = set(map(id, variables))
     classes = _with_subclasses(keras.Model)
     models = [thing for thing in gc.get_objects() if type(thing) in classes]
-    return [model for model in models if any(id(variable) in wanted for variable in model.variables)]
+    return [model for model in models if not wanted.isdisjoint(map(id, _known_variables(model)))]
+
+
+def _known_variables(model: keras.Model) -> Sequence[keras.Variable]:
+    """The variables of a model; none of one that cannot tell them yet, while it waits for its parts: it has not run."""
+    try:
+        return list(model.variables)
+    except Exception:  # of a property of its class, or because `super().__init__()` comes later
+        return ()
 
 
 def _with_subclasses(kind: type) -> set[type]:

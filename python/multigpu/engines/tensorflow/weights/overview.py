@@ -13,7 +13,7 @@ from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
 from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
 from multigpu.plan.overview import DeviceRow, Overview
 from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import sublayers
+from multigpu.private_api.layers import optimizers_of, sublayers
 
 
 class Traffic(NamedTuple):
@@ -118,7 +118,6 @@ def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:
 
 
 def _slot_bytes(device: str, template: keras.Model) -> int | None:
-    optimizer = template.optimizer if template.compiled else None
-    if optimizer is None or not optimizer.built:
-        return None
-    return _bytes_on(device, [slot for slot, _ in slots_of(optimizer, template.trainable_variables)])
+    optimizers = [optimizer for optimizer in optimizers_of(template) if optimizer.built]
+    slots = [slot for optimizer in optimizers for slot, _ in slots_of(optimizer, template.trainable_variables)]
+    return _bytes_on(device, slots) if optimizers else None

@@ -1,0 +1,26 @@
+"""The layers of a parallel model as in Keras 2, where the template is one of them: `parallel.layers[-2]`."""
+
+from typing import Any
+
+import keras
+
+from multigpu.keras2.modules import put_name
+from multigpu.model.parallel_model import ParallelModel
+
+
+def restore() -> None:
+    """Make the template a layer of its parallel models, which scripts of Keras 2 save, or find by its name."""
+    clone = keras.models.clone_model
+    ParallelModel.layers = property(_layers)  # type: ignore[assignment,method-assign]
+    put_name("models", "clone_model", lambda model, *args, **kwargs: clone(_template(model), *args, **kwargs))
+
+
+def _layers(parallel: ParallelModel) -> list[keras.Layer]:
+    """The inputs, the template, and a layer for each output, by whose name it was merged."""
+    inputs = [layer for layer in parallel.template.layers if isinstance(layer, keras.layers.InputLayer)]
+    names = parallel.output_names if getattr(parallel.template, "outputs", None) else ["output"]
+    return [*inputs, parallel.template, *(keras.layers.Concatenate(axis=0, name=name) for name in names)]
+
+
+def _template(model: Any) -> Any:
+    return model.template if isinstance(model, ParallelModel) else model
