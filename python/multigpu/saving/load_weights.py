@@ -62,9 +62,9 @@ def _load_unlisted(
         raise refused(shown, "in which no weights are listed", "Use another copy of it.")
     optimizer = getattr(template, "optimizer", None)
     saved = file.get("optimizer/vars")
-    new = isinstance(optimizer, keras.Optimizer) and not optimizer.built
-    if new and saved is not None and len(saved) > len(optimizer.variables):
-        optimizer.build(template.trainable_variables)
+    new = optimizer if isinstance(optimizer, keras.Optimizer) and not optimizer.built else None
+    if new is not None and saved is not None and len(saved) > len(new.variables):
+        new.build(template.trainable_variables)
     path = file.filename  # Keras chooses the format by its ending
     named = path if path.endswith(".weights.h5") else NamedBuffer(Path(path).read_bytes())
     try:
