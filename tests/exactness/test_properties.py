@@ -66,7 +66,7 @@ def random_batch(model, num_rows, seed):
     random = np.random.default_rng(seed)
     whole = model.inputs[0].dtype == "int32"
     shape = (num_rows, *model.inputs[0].shape[1:])
-    x = random.integers(0, 5, shape) if whole else random.normal(size=shape).astype("float32")
+    x = random.integers(0, 5, shape, "int32") if whole else random.normal(size=shape).astype("float32")
     targets = [random.normal(size=(num_rows, *output.shape[1:])).astype("float32") for output in model.outputs]
     return x, targets if len(targets) > 1 else targets[0]
 
