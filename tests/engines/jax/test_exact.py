@@ -397,6 +397,17 @@ def test_rows_at_steps(move, rows, gpus):
     assert_same(build, random_rows(3 * rows, 6), gpus=gpus, batch_size=rows)
 
 
+@pytest.mark.parametrize("rows", [19, 22])
+def test_the_last_two_rows_of_a_batch_on_two_devices(rows):
+    """Here XLA loses one of the two rows of the gradient."""
+
+    def build():
+        ends = FunctionLayer(lambda x: ops.concatenate([x[-2:], x[:-2]]))
+        return keras.Sequential([keras.Input((6,)), layers.Dense(4), ends, layers.Dense(3)])
+
+    assert_same(build, random_rows(3 * rows, 6), batch_size=rows)
+
+
 class AlongItsWeights(keras.Model):
     """Trains with its gradient and how this changes along the weights: a derivative forward of one backward."""
 

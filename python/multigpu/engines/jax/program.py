@@ -184,9 +184,9 @@ def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:
 
 
 def _pads_few(equation: core.JaxprEqn) -> bool:
-    """Return whether an equation only adds elements, before and after a few."""
+    """Return whether an equation only adds elements to a few."""
     if equation.primitive.name != "pad":
         return False
     config, shape = equation.params["padding_config"], equation.invars[0].aval.shape
     only_adds = all(low >= 0 and high >= 0 and not between for low, high, between in config)
-    return only_adds and any(low and high and size <= FEW for (low, high, _), size in zip(config, shape, strict=True))
+    return only_adds and any((low or high) and size <= FEW for (low, high, _), size in zip(config, shape, strict=True))
