@@ -132,8 +132,9 @@ bench: $(PLOTS_READY) r-library
 
 # two hours on two cores; SEED=1 gives other models, moments and files
 SEED ?= 0
-soak: $(PLOTS_READY) $(RPY2_READY) r-library
+soak: $(PLOTS_READY) $(RPY2_READY) $(JAX_READY) r-library
 	MULTIGPU_GRAPHS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "soak and not pages"
+	XLA_FLAGS=--xla_backend_optimization_level=0 KERAS_BACKEND=jax PYTHONPATH=python $(VENV)/jax/bin/python -m pytest -m soak tests/engines/jax
 	$(BIN)/python bench/soak --seed $(SEED) --write
 
 # small defects in the package, which the tests have to notice: the first line takes a run of all tests

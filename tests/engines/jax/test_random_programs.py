@@ -1,0 +1,134 @@
+"""Random programs over the rows of a batch have the numbers of one device: their results and their gradients.
+
+`make soak` runs them. Each of the faults that they found in XLA's partitioner is a test in `test_exact.py`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from equality import random_rows
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from multigpu.engines.jax.program import run, trace
+
+LARGEST = 2500  # elements of a result that the next move gets
+
+
+def some(random, x):
+    """Numbers of rows, in any order, some of them twice."""
+    return random.integers(0, len(x), random.integers(1, len(x) + 3))
+
+
+def first(random, x):
+    return random.integers(0, len(x))
+
+
+def reshaped(random, x):
+    rows = random.choice([rows for rows in range(1, x.size + 1) if x.size % rows == 0])
+    return x.reshape(rows, -1)
+
+
+def padded(random, x):
+    return jnp.pad(x, (tuple(random.integers(0, 3, 2)), (0, 0)), mode=random.choice(["constant", "edge", "wrap"]))
+
+
+def convolved(random, x):
+    kernel = random.normal(size=(2, x.shape[1], x.shape[1])).astype("float32")
+    return lax.conv_general_dilated(x[None], kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))[0]
+
+
+def attended(random, x):
+    alike = jnp.where(random.random() < 0.5 or jnp.tri(len(x), dtype=bool), x @ x.T, -1e9)
+    return jax.nn.softmax(0.3 * alike) @ x
+
+
+def running(one, other):
+    return one[0] * other[0], other[0] * one[1] + other[1]
+
+
+MOVES = {
+    "rows at steps": lambda random, x: x[first(random, x) :: random.integers(1, 4)],
+    "the first rows": lambda random, x: x[: first(random, x) + 1],
+    "the last rows": lambda random, x: x[first(random, x) :],
+    "rows by number": lambda random, x: x[some(random, x)],
+    "added to rows": lambda random, x: x.at[some(random, x)].add(x[:1] / 2),
+    "a row that is set": lambda random, x: x.at[first(random, x)].set(x.mean(0)),
+    "the largest of rows": lambda random, x: x.at[some(random, x)].max(x[:1] / 3),
+    "a row by its values": lambda random, x: lax.dynamic_slice_in_dim(x, jnp.argmax(x[:, 0]), first(random, x) + 1),
+    "a row set by its values": lambda random, x: lax.dynamic_update_slice_in_dim(x, x[:1], jnp.argmax(x[:, 0]), 0),
+    "backwards": lambda random, x: x[::-1],
+    "rolled": lambda random, x: jnp.roll(x, random.integers(-3, 4), random.integers(2)),
+    "padded": padded,
+    "repeated": lambda random, x: jnp.repeat(x, random.integers(1, 4), 0),
+    "tiled": lambda random, x: jnp.tile(x, (random.integers(1, 3), 1)),
+    "joined": lambda random, x: jnp.concatenate([x[::-1], x / 2], random.integers(2)),
+    "windows": lambda random, x: jnp.stack([x[i : i + 2] for i in range(max(len(x) - 1, 1))]).reshape(-1, x.shape[1]),
+    "in turns": lambda random, x: jnp.stack([x, jnp.roll(x, 1, 0)], 1).reshape(-1, x.shape[1]),
+    "transposed": lambda random, x: x.T,
+    "reshaped": reshaped,
+    "sorted": lambda random, x: jnp.sort(x, random.integers(2)),
+    "ordered": lambda random, x: x[jnp.argsort(x[:, 0])],
+    "the largest": lambda random, x: lax.top_k(x.T, first(random, x) + 1)[0].T,
+    "running sums": lambda random, x: lax.cumsum(x, random.integers(2), reverse=random.random() < 0.5) / 3,
+    "running maxima": lambda random, x: lax.cummax(x, 0),
+    "running, as a tree": lambda random, x: lax.associative_scan(running, (jax.nn.sigmoid(x), x))[1],
+    "running, in a loop": lambda random, x: lax.scan(lambda c, r: (jnp.tanh(c / 2 + r),) * 2, 0 * x[0], x)[1],
+    "differences": lambda random, x: jnp.diff(x, axis=0) if len(x) > 1 else x,
+    "sums by numbers": lambda random, x: jax.ops.segment_sum(x, random.integers(0, 3, len(x)), 3),
+    "centered": lambda random, x: x - x.mean(0),
+    "beside the maximum": lambda random, x: x - 0.3 * x.max(0),
+    "attention": attended,
+    "nearest": lambda random, x: x[lax.top_k(-((x[:, None] - x) ** 2).sum(-1), min(3, len(x)))[1]].mean(1),
+    "convolved": convolved,
+    "pooled": lambda random, x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (random.integers(1, 3), 1), "SAME"),
+    "resized": lambda random, x: jax.image.resize(x, (2 * first(random, x) + 1, x.shape[1]), "linear"),
+    "each by itself": lambda random, x: jax.vmap(jax.grad(lambda row: jnp.sum(jnp.sin(row) * row[::-1])))(x),
+    "one of two": lambda random, x: lax.cond(x.sum() > 0, lambda x: x[::-1], lambda x: jnp.roll(x, 1, 0), x),
+    "products": lambda random, x: jax.checkpoint(lambda x: jnp.tanh(x) @ x.T @ x)(x) / 10,
+    "Fourier": lambda random, x: jnp.fft.fft(x, axis=0).real / 3,
+}
+
+
+def drawn_program(seed):
+    """A function of a weight and of rows, which gives results, and gradients of both; with its arguments."""
+    random = np.random.default_rng(seed)
+    rows, width = random.integers(1, 24), random.integers(1, 7)
+    moves = [(MOVES[name], random.integers(2**32)) for name in random.choice(list(MOVES), random.integers(1, 5))]
+
+    def results(weight, x):
+        x = x @ weight
+        for move, of_move in moves:
+            moved = move(np.random.default_rng(of_move), x)
+            x = moved if 0 < moved.size <= LARGEST else x
+        return x
+
+    def size(weight, x):
+        y = results(weight, x)
+        return jnp.sum(jnp.sin(y) * jnp.arange(1, y.size + 1).reshape(y.shape)) / y.size
+
+    arguments = random_rows(width, width, seed=seed), random_rows(rows, width, seed=seed + 1)
+    return lambda *given: (results(*given), *jax.grad(size, (0, 1))(*given)), arguments
+
+
+def distance(some, others):
+    """Differences, relative to the largest number of each array."""
+    return max(float(np.abs(a - b).max() / (1e-3 + np.abs(b).max())) for a, b in zip(some, others, strict=True))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("devices", [3, 4, 8])
+@pytest.mark.parametrize("seed", range(200))
+def test_a_random_program(seed, devices):
+    function, (weight, x) = drawn_program(seed)
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("gpus",))
+    program, structure = trace(mesh, function, weight, x)
+
+    def divided(weight, x):
+        whole_parts = jnp.pad(x, ((0, -len(x) % devices), (0, 0)))
+        rows = lax.with_sharding_constraint(whole_parts, NamedSharding(mesh, PartitionSpec("gpus")))
+        return run(program, structure, weight, rows[: len(x)])
+
+    expected, other_digits = (jax.jit(function)(each, x) for each in (weight, weight * (1 + 1e-6)))
+    assert distance(jax.jit(divided)(weight, x), expected) <= max(1e-3, 20 * distance(other_digits, expected))
