@@ -23,7 +23,7 @@ def optimizers_of(model: keras.Model) -> list[keras.Optimizer]:
     """Return all optimizers that a model has, also those in attributes of its own, or in a list or dictionary there."""
     found: list[Any] = []
     for held in (getattr(model, "optimizer", None), *vars(model).values()):
-        found += held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else [held]
+        found.extend(held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else [held])
     return list({id(each): each for each in found if isinstance(each, keras.Optimizer)}.values())
 
 

@@ -104,3 +104,9 @@ def test_a_pipeline_whose_making_failed_and_whose_error_is_kept(make):
     kept = raises_in(make)
     moves_and_trains(dense_net())
     assert kept.value is not None
+
+
+def test_tuples_of_a_model_which_tensorflow_wraps():
+    template = dense_net()
+    template.sizes = (1, 2)
+    moves_and_trains(template)
