@@ -11,7 +11,7 @@ from multigpu.model.parallel_model import ParallelModel
 def restore() -> None:
     """Make the template a layer of its parallel models, which scripts of Keras 2 save, or find by its name."""
     clone = keras.models.clone_model
-    ParallelModel.layers = property(_layers)  # type: ignore[assignment,method-assign]
+    ParallelModel.layers = property(_layers)  # type: ignore[assignment,method-assign]  # in place of the template's
     put_name("models", "clone_model", lambda model, *args, **kwargs: clone(_template(model), *args, **kwargs))
 
 

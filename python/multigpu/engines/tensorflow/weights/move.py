@@ -41,7 +41,7 @@ def _known_variables(model: keras.Model) -> Sequence[keras.Variable]:
     """The variables of a model; none of one that cannot tell them yet, while it waits for its parts: it has not run."""
     try:
         return list(model.variables)
-    except Exception:  # of a property of its class, or because `super().__init__()` comes later
+    except Exception:  # whatever its user's own property raises, or because `super().__init__()` comes later
         return ()
 
 
