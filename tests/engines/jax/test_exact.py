@@ -397,6 +397,41 @@ def test_rows_at_steps(move, rows, gpus):
     assert_same(build, random_rows(3 * rows, 6), gpus=gpus, batch_size=rows)
 
 
+def with_bits(x):
+    bits = jax.numpy.bitwise_or.reduce(ops.cast(x > 0.9, "int32") * 2 ** jax.numpy.arange(x.shape[1]), axis=0)
+    return x * (1.0 + ops.cast(bits % 5, x.dtype))
+
+
+def with_largest_complex_number(x):
+    return x + jax.numpy.max(x + 0.5j * x, axis=0).imag
+
+
+def with_a_reduction_of_its_own(x):
+    def root(one, other):
+        return ops.sqrt(one * one + other * other)
+
+    x_and_more = jax.lax.stop_gradient(x), jax.lax.stop_gradient(2 * x)
+    one = jax.lax.reduce(x_and_more[0], np.float32(0), root, (0,))
+    two = jax.lax.reduce(
+        x_and_more, (np.float32(0), np.float32(0)), lambda a, b: (root(a[0], b[0]), root(a[1], b[1])), (0,)
+    )
+    return x / (1e-3 + one) + two[1]
+
+
+@pytest.mark.parametrize("rows", [16, 13])
+@pytest.mark.parametrize("reduced", [with_bits, with_largest_complex_number, with_a_reduction_of_its_own])
+def test_reductions_of_rows_that_are_no_collectives(reduced, rows):
+    """Here XLA ends in an error if it divides the rows. Op by op, where nothing tells it not to, the error is named."""
+
+    def build():
+        return keras.Sequential([keras.Input((6,)), layers.Dense(6), FunctionLayer(reduced), layers.Dense(3)])
+
+    assert_same(build, random_rows(3 * rows, 6), gpus=8, batch_size=rows)
+    parallel = multi_gpu_model(build(), 8)
+    with pytest.raises(ValueError, match=r"no reduction with a function of its own.*direct call.*Use `fit\(\)`"):
+        parallel(random_rows(16, 6))
+
+
 @pytest.mark.parametrize("rows", [19, 22])
 def test_the_last_two_rows_of_a_batch_on_two_devices(rows):
     """Here XLA loses one of the two rows of the gradient."""

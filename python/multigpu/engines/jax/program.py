@@ -90,6 +90,8 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If rows are groups of a convolution, as in a kernel's gradient of each row by itself, XLA gives wrong numbers.
     - If a reshape merges or splits an axis that is divided unevenly, its result is wrong, or XLA reads beyond the end
       of a list, and the process ends.
+    - If an axis is divided along which a reduction runs that is no collective of XLA, such as one with a function of
+      the user's, or the largest of complex numbers, XLA ends in an error (`Unsupported reduction computation`).
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
@@ -149,7 +151,20 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[
     if name == "slice":
         axes = [axis for axis, step in enumerate(params["strides"] or ()) if step > 1]
         return [axes] * 2 if axes else []
+    if _is_no_collective(equation):
+        axes, half = params.get("axes", params.get("dimensions")), max(len(equation.invars) // 2, 1)
+        return [*[axes] * half, *[()] * half, ()]  # of operands, of first values, and of results
     return [[params["axis"]]] * 2 if name.startswith("cum") else []
+
+
+def _is_no_collective(equation: core.JaxprEqn) -> bool:
+    """Return whether an equation is a reduction that XLA cannot make over several devices."""
+    name, kind = equation.primitive.name, equation.invars[0].aval.dtype if equation.invars else None
+    if name in ("reduce_and", "reduce_or"):
+        return not np.issubdtype(kind, np.bool_)
+    if name in ("reduce_max", "reduce_min"):
+        return np.issubdtype(kind, np.complexfloating)
+    return name in ("reduce", "reduce_xor")
 
 
 def _whole_along(mesh: Mesh, axes: Collection[int], x: jax.Array) -> jax.Array:

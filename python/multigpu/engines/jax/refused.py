@@ -4,12 +4,20 @@ import contextlib
 from collections.abc import Iterator
 from typing import NoReturn
 
+import jax
 import keras
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 
 TENSORFLOW = "set the environment variable KERAS_BACKEND=tensorflow before the first `import keras`"
+ONLY_COMPILED = {  # a part of JAX's error → what it is about, and why it is an error
+    "SdyArray": ("callback to the host, such as `jax.pure_callback()`,", "JAX runs there on one device only"),
+    "Unsupported reduction computation": (
+        "reduction with a function of its own, of bits, or to the largest of complex numbers,",
+        "XLA cannot make there over several devices",
+    ),
+}
 
 
 def check_rows(model: keras.Model, groups: bool = False) -> None:
@@ -39,16 +47,18 @@ def check_no_distribution() -> None:
 
 
 @contextlib.contextmanager
-def callbacks_named() -> Iterator[None]:
-    """Make JAX's error for a callback to the host name it, in a `with` block that runs op by op on several devices."""
+def named_op_by_op() -> Iterator[None]:
+    """Make errors name what several devices cannot run in a `with` block whose operations run one by one."""
     try:
         yield
-    except TypeError as error:
-        if "SdyArray" not in str(error):
+    except (TypeError, jax.errors.JaxRuntimeError) as error:
+        sign = next((sign for sign in ONLY_COMPILED if sign in str(error)), None)
+        if sign is None:
             raise
+        what, why = ONLY_COMPILED[sign]
         raise refuse(
-            "no callback to the host, such as `jax.pure_callback()`, in a direct call or a step that is not compiled",
-            "a layer with one, which JAX runs there on one device only",
+            f"no {what} in a direct call or a step that is not compiled",
+            f"a layer with one, which {why}",
             "Use `fit()`, `evaluate()` or `predict()`, compiled with the default of `run_eagerly` and `jit_compile`.",
         ) from error
 

@@ -12,7 +12,7 @@ from multigpu.engines.jax.moves import needs_whole_weights
 from multigpu.engines.jax.private_api.divided_weights import divided_weights
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace, whole_gradients
-from multigpu.engines.jax.refused import callbacks_named
+from multigpu.engines.jax.refused import named_op_by_op
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
@@ -88,7 +88,7 @@ class StepFunction:
         """Run the step as it is, each operation on all devices."""
         state = self._to_devices(state)
         state = (*gathered(state[:2], self._layout), *state[2:])
-        with callbacks_named():
+        with named_op_by_op():
             outputs, new = self._step(state, open_rows(batch, self._layout))
         return outputs, self._to_rest(new, jax.device_put)
 

@@ -20,7 +20,7 @@ from multigpu.engines.jax.private_api.batches import batches_on_host
 from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace
-from multigpu.engines.jax.refused import callbacks_named, check_no_distribution
+from multigpu.engines.jax.refused import check_no_distribution, named_op_by_op
 from multigpu.engines.jax.rows import divide, send
 from multigpu.engines.jax.steps import KINDS, StepFunction
 from multigpu.plan.overview import Overview
@@ -58,7 +58,7 @@ class Training(keras.Model):
         args, kwargs = jax.tree.map(
             lambda x: send(x, layout, fill=False).value if hasattr(x, "shape") else x, (args, kwargs)
         )
-        with callbacks_named():
+        with named_op_by_op():
             outputs = self.template(*args, **kwargs)
         settle(self.template.variables, self.plan)
         return outputs
