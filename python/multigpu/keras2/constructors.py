@@ -1,4 +1,4 @@
-"""Arguments of Keras 1 and 2 for models, layers and `compile()`."""
+"""Arguments of Keras 1 and 2 for models and layers, and what both told of themselves."""
 
 import functools
 import inspect
@@ -11,8 +11,6 @@ import keras
 from multigpu.base.refusal import refuse
 
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
-LEFT = ("sample_weight_mode", "target_tensors")  # of `compile()`: Keras 3 detects the mode, and needs no targets
-COMPILE = ("optimizer", "loss", "metrics", "loss_weights", *LEFT[:1], "weighted_metrics", *LEFT[1:])  # in this order
 KERAS_1 = {  # arguments of layers → their names since Keras 2
     **{"output_dim": "units", "nb_filter": "filters", "nb_row": "kernel_size", "nb_col": "kernel_size"},
     **{"filter_length": "kernel_size", "border_mode": "padding", "subsample": "strides", "bias": "use_bias"},
@@ -24,16 +22,13 @@ KERAS_1 = {  # arguments of layers → their names since Keras 2
 
 
 def restore() -> None:
-    """Make `Model` and `compile()` accept old arguments. Layers raise an error that names the new argument."""
+    """Make `Model` accept old arguments. Layers raise an error that names the new argument."""
     x = keras.Input((1,))
     keras.Model.__new__ = staticmethod(_renamed(keras.Model.__new__))
     functional = type(keras.Model(x, x))
     functional.__init__ = _renamed(functional.__init__)
     keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
     keras.layers.Embedding.__init__ = _with_input(keras.layers.Embedding.__init__)
-    trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
-    trainer.compile = _without(trainer.compile)  # Keras looks here to see whether a class has its own version
-    keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
     keras.Variable.__hash__ = lambda self: id(self)  # sets of weights count each weight once
 
 
@@ -74,29 +69,3 @@ def _with_input(constructor: Callable) -> Callable:
 
     wrapper.__signature__ = inspect.signature(constructor)  # type: ignore[attr-defined]  # Keras reads it here
     return wrapper
-
-
-def _without(compile_model: Callable) -> Callable:
-    @functools.wraps(compile_model)
-    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
-        named = {**dict(zip(COMPILE, args, strict=False)), **kwargs}
-        if named.get("target_tensors") is not None:
-            raise refuse(
-                "the targets in `fit()`",
-                "`target_tensors` of `compile()`, which Keras 3 does not have",
-                "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
-                error=NotImplementedError,
-            )
-        compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
-
-    return wrapper
-
-
-def _metrics_names(stock: Callable) -> Callable:
-    """Return the names of the values that `evaluate()` returns, in order."""
-
-    def names(self: keras.Model) -> list[str]:
-        known = self.compiled and all(getattr(metric, "built", True) for metric in self.metrics)
-        return list(self.get_metrics_result()) if known else stock(self)
-
-    return names

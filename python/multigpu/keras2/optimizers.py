@@ -38,9 +38,16 @@ def _with_old_arguments(init: Callable, rate: float, order: Sequence[str]) -> Ca
         given = kwargs.pop("lr", kwargs.pop("learning_rate", rate))
         init(self, float(given) if isinstance(given, int) else given, **kwargs)
         if decay:
-            self.update_step = _decayed(self, self.update_step, float(decay))
+            self.decay = float(decay)
+            self.update_step = _decayed(self, self.update_step, self.decay)
 
     return wrapper
+
+
+def another(optimizer: keras.Optimizer) -> keras.Optimizer:
+    """Return another optimizer with the same arguments, and without slots."""
+    decay = {"decay": optimizer.decay} if "decay" in vars(optimizer) else {}
+    return type(optimizer).from_config({**optimizer.get_config(), **decay})
 
 
 def _decayed(optimizer: keras.Optimizer, update_step: Callable, decay: float) -> Callable:

@@ -12,7 +12,8 @@ def restore() -> None:
     """Make the template a layer of its parallel models, which scripts of Keras 2 save, or find by its name."""
     clone = keras.models.clone_model
     ParallelModel.layers = property(_layers)  # type: ignore[assignment,method-assign]  # in place of the template's
-    put_name("models", "clone_model", lambda model, *args, **kwargs: clone(_template(model), *args, **kwargs))
+    ParallelModel.get_layer = _get_layer  # type: ignore[method-assign]
+    put_name("models", "clone_model", lambda model, *args, **kwargs: clone(template_of(model), *args, **kwargs))
 
 
 def _layers(parallel: ParallelModel) -> list[keras.Layer]:
@@ -22,5 +23,12 @@ def _layers(parallel: ParallelModel) -> list[keras.Layer]:
     return [*inputs, parallel.template, *(keras.layers.Concatenate(axis=0, name=name) for name in names)]
 
 
-def _template(model: Any) -> Any:
+def _get_layer(parallel: ParallelModel, name: str | None = None, index: int | None = None) -> keras.Layer:
+    """Return a layer by its place or name. A name may also be that of one of the template's layers."""
+    own = index is not None or name in [layer.name for layer in parallel.layers]
+    return keras.Model.get_layer(parallel if own else parallel.template, name, index)
+
+
+def template_of(model: Any) -> Any:
+    """Return the template of a parallel model. Another model is its own."""
     return model.template if isinstance(model, ParallelModel) else model

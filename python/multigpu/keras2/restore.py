@@ -6,9 +6,11 @@ from multigpu.base.refusal import refuse
 from multigpu.keras2 import (
     backend,
     callbacks,
+    compilation,
     constructors,
     files,
     freezing,
+    layer_properties,
     log_names,
     modules,
     optimizers,
@@ -18,8 +20,8 @@ from multigpu.keras2 import (
 )
 
 PARTS = (
-    *(tf1_sessions, modules, backend, files, callbacks, constructors),
-    *(parallel_layers, verbs, freezing, optimizers, log_names),
+    *(tf1_sessions, modules, backend, files, callbacks, constructors, compilation),
+    *(layer_properties, parallel_layers, verbs, freezing, optimizers, log_names),
 )
 
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from multigpu.base.arrays import row_weights
+from multigpu.keras2.outputs import batch_by_output, by_output
 from multigpu.model.parallel_model import ParallelModel
 
 FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")
@@ -21,6 +22,8 @@ def restore() -> None:
     for model in (keras.Model, ParallelModel):
         for verb, steps in {"fit": "steps_per_epoch", "evaluate": "steps", "predict": "steps"}.items():
             setattr(model, verb, _with_old_arguments(getattr(model, verb), steps))
+        for verb in ("train_on_batch", "test_on_batch"):
+            setattr(model, verb, _with_values_by_output(getattr(model, verb)))
     keras.Model.fit_generator = fit_generator
     keras.Model.evaluate_generator = evaluate_generator
     keras.Model.predict_generator = predict_generator
@@ -61,17 +64,29 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
         workers = kwargs.pop("workers", None)
         for name in QUEUE:
             kwargs.pop(name, None)
+        args = tuple(by_output(self, each) if number == 0 else each for number, each in enumerate(args))
+        kwargs.update({name: by_output(self, kwargs[name]) for name in {"y", "sample_weight"} & kwargs.keys()})
         _show_validation_data(kwargs.get("callbacks"), kwargs.get("validation_data"))
         if _gives_batches(x):
             weights = kwargs.pop("class_weight", None)
-            x, kwargs[steps_name] = _batches(x, kwargs.get(steps_name), weights, workers, steps_name == "steps")
+            x, kwargs[steps_name] = _batches(self, x, kwargs.get(steps_name), weights, workers, steps_name == "steps")
             if "shuffle" in kwargs or steps_name == "steps_per_epoch":
                 kwargs["shuffle"] = kwargs.get("shuffle", True) and isinstance(x, keras.utils.PyDataset)
         validation = kwargs.get("validation_data")
         if _gives_batches(validation):
-            data, steps = _batches(validation, kwargs.get("validation_steps"), None, workers, False)
+            data, steps = _batches(self, validation, kwargs.get("validation_steps"), None, workers, False)
             kwargs.update(validation_data=data, validation_steps=steps)
+        elif validation is not None:
+            kwargs["validation_data"] = batch_by_output(self, validation)
         return verb(self, x, *args, **kwargs)
+
+    return wrapper
+
+
+def _with_values_by_output(verb: Callable) -> Callable:
+    @functools.wraps(verb)
+    def wrapper(self: keras.Model, x: Any, y: Any = None, sample_weight: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return verb(self, x, by_output(self, y), by_output(self, sample_weight), *args, **kwargs)
 
     return wrapper
 
@@ -89,15 +104,20 @@ def _gives_batches(x: Any) -> bool:
 
 
 def _batches(
-    source: Any, steps: int | None, class_weight: dict[int, float] | None, workers: int | None, inputs_alone: bool
+    model: keras.Model,
+    source: Any,
+    steps: int | None,
+    class_weight: dict[int, float] | None,
+    workers: int | None,
+    inputs_alone: bool,
 ) -> tuple[Any, int | None]:
     """Return a source of batches for Keras 3, and the number of steps: in Keras 2 a source never ran out."""
     if isinstance(source, keras.utils.PyDataset) and class_weight is None and steps in (None, len(source)):
         source.workers = max(workers or 1, 1)
         return source, None
     if isinstance(source, keras.utils.PyDataset):
-        return _endless(_over_and_over(source), class_weight, inputs_alone), steps or len(source)
-    return _endless(source, class_weight, inputs_alone), steps
+        return _endless(model, _over_and_over(source), class_weight, inputs_alone), steps or len(source)
+    return _endless(model, source, class_weight, inputs_alone), steps
 
 
 def _over_and_over(source: keras.utils.PyDataset) -> Iterator[Any]:
@@ -107,9 +127,12 @@ def _over_and_over(source: keras.utils.PyDataset) -> Iterator[Any]:
         source.on_epoch_end()
 
 
-def _endless(source: Iterator[Any], class_weight: dict[int, float] | None, inputs_alone: bool) -> Iterator[tuple]:
+def _endless(
+    model: keras.Model, source: Iterator[Any], class_weight: dict[int, float] | None, inputs_alone: bool
+) -> Iterator[tuple]:
     for batch in source:
-        parts = tuple(batch) if isinstance(batch, tuple) or _is_pair(batch, inputs_alone) else (batch,)
+        is_pair = isinstance(batch, tuple) or _is_pair(batch, inputs_alone)
+        parts: tuple = batch_by_output(model, tuple(batch)) if is_pair else (batch,)
         if class_weight is not None and len(parts) == 2:
             parts = (*parts, row_weights(np.asarray(parts[1]), class_weight))
         yield keras.tree.lists_to_tuples(parts)
