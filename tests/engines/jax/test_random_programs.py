@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from multigpu.engines.jax.program import run, trace
 
+LAST = ("NWC", "WIO", "NWC")  # of numbers in a convolution: features
 LARGEST = 2500  # elements of a result that the next move gets
 
 
@@ -35,8 +36,45 @@ def padded(random, x):
 
 
 def convolved(random, x):
-    kernel = random.normal(size=(2, x.shape[1], x.shape[1])).astype("float32")
-    return lax.conv_general_dilated(x[None], kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))[0]
+    """Windows along the rows, perhaps with steps or gaps in the kernel or between the rows."""
+    kernel = random.normal(size=(random.integers(1, 4), x.shape[1], x.shape[1])).astype("float32")
+    steps = {name: (int(random.integers(1, 3)),) for name in ("window_strides", "lhs_dilation", "rhs_dilation")}
+    padding = random.choice(["SAME", "VALID"]) if steps["lhs_dilation"] == (1,) else [(1, 2)]
+    return lax.conv_general_dilated(x[None], kernel, padding=padding, dimension_numbers=LAST, **steps)[0] / 2
+
+
+def convolved_in_groups(random, x):
+    """Windows along the features of each row, whose numbers are channels in groups."""
+    groups = random.choice([groups for groups in range(1, x.shape[1] + 1) if x.shape[1] % groups == 0])
+    kernel = random.normal(size=(2, x.shape[1] // groups, 2 * groups)).astype("float32")
+    images = jnp.stack([x, 2 * x, jnp.roll(x, 1, 0)], 1)
+    of_groups = lax.conv_general_dilated(
+        images, kernel, (1,), "SAME", dimension_numbers=LAST, feature_group_count=int(groups)
+    )
+    return of_groups.mean(1)
+
+
+def rows_as_channels(random, x):
+    kernel = random.normal(size=(2, len(x), len(x) + 1)).astype("float32")
+    return lax.conv_general_dilated(x.T[None], kernel, (1,), "SAME", dimension_numbers=LAST)[0].T / 3
+
+
+def added_in_a_loop(random, x):
+    numbers = jnp.array(some(random, x))
+    return lax.fori_loop(0, len(numbers), lambda i, x: x.at[numbers[i]].add(jnp.sin(x[-i]) / 2), x)
+
+
+def replaced_in_a_loop(random, x):
+    def turn(i, x):
+        return lax.dynamic_update_slice_in_dim(x, jnp.cos(lax.dynamic_slice_in_dim(x, i, 1)), i // 2, 0)
+
+    return lax.fori_loop(0, random.integers(1, len(x) + 1), turn, x)
+
+
+def orthogonal(random, x):
+    """An orthogonal base of the rows, or of the features: with more of the first, so that it is unique."""
+    tall = x if x.shape[0] >= x.shape[1] else x.T
+    return jnp.linalg.qr(tall + 3 * jnp.eye(*tall.shape))[0]
 
 
 def attended(random, x):
@@ -82,6 +120,19 @@ MOVES = {
     "attention": attended,
     "nearest": lambda random, x: x[lax.top_k(-((x[:, None] - x) ** 2).sum(-1), min(3, len(x)))[1]].mean(1),
     "convolved": convolved,
+    "convolved in groups": convolved_in_groups,
+    "rows as channels": rows_as_channels,
+    "added in a loop": added_in_a_loop,
+    "replaced in a loop": replaced_in_a_loop,
+    "orthogonal": orthogonal,
+    "masked": lambda random, x: jnp.where(random.random(x.shape) < 0.5, x, x.mean(0)),
+    "weights of rows": lambda random, x: jax.nn.softmax(x, 0) * x.sum(0),
+    "running, of exponentials": lambda random, x: lax.cumlogsumexp(x, 0) / 2,
+    "of the same kind": lambda random, x: x * jax.ops.segment_max(x, jnp.arange(len(x)) % 2, 2)[jnp.arange(len(x)) % 2],
+    "the largest by bits": lambda random, x: x * (1 + jnp.bitwise_or.reduce((x > 1).astype("int32"), axis=0)),
+    "in half of the digits": lambda random, x: x.astype("bfloat16")[::-1].astype("float32"),
+    "one at a time": lambda random, x: lax.map(lambda row: jnp.sin(row) * row[::-1], x),
+    "between rows": lambda random, x: jnp.tanh(x[:, None] - x[None, ::-1]).mean(1),
     "pooled": lambda random, x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (random.integers(1, 3), 1), "SAME"),
     "resized": lambda random, x: jax.image.resize(x, (2 * first(random, x) + 1, x.shape[1]), "linear"),
     "each by itself": lambda random, x: jax.vmap(jax.grad(lambda row: jnp.sum(jnp.sin(row) * row[::-1])))(x),
