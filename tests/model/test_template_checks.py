@@ -483,7 +483,7 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
     assert (
         "Expected `train_step` of CallsItsParts to call the model itself, as `self(x, training=True)`: that is the "
         "call that is spread over the devices. Received: one that only calls parts of it. Make those parts parallel "
-        "instead, before `compile()`: `model.encoder = multi_gpu_model(model.encoder)`; and train the model as it is."
+        "instead, in `__init__` of the class: `self.encoder = multi_gpu_model(encoder)`; and train the model as it is."
     ) in str(error.value)
     if not run_eagerly:  # refused while traced: not a single step was taken
         np.testing.assert_array_equal(before[0], model.get_weights()[0])
@@ -511,10 +511,11 @@ def test_the_remedy_for_it_works():
 class WithoutCall(keras.Model):
     """A GAN as keras.io writes them: its step calls its parts, and it has no call."""
 
-    def __init__(self):
+    def __init__(self, spread=lambda model: model):
         super().__init__(name="gan")
-        self.generator = keras.Sequential([keras.Input((2,)), layers.Dense(4, kernel_initializer="ones")])
-        self.discriminator = keras.Sequential([keras.Input((4,)), layers.Dense(1, kernel_initializer="ones")])
+        generator = keras.Sequential([keras.Input((2,)), layers.Dense(4, kernel_initializer="ones")])
+        discriminator = keras.Sequential([keras.Input((4,)), layers.Dense(1, kernel_initializer="ones")])
+        self.generator, self.discriminator = spread(generator), spread(discriminator)
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
     def train_step(self, data):
@@ -524,20 +525,29 @@ class WithoutCall(keras.Model):
         return {"loss": loss}
 
 
+REMEDIES = {
+    False: "before `compile()`: `model.generator = multi_gpu_model(model.generator)`, `model.discriminator = "
+    "multi_gpu_model(model.discriminator)`",
+    True: "in `__init__` of the class: `self.generator = multi_gpu_model(generator)`, `self.discriminator = "
+    "multi_gpu_model(discriminator)`",
+}
+
+
 @pytest.mark.parametrize("built", [False, True])
 def test_a_class_without_call_is_refused_with_its_parts_named_and_that_remedy_works(built):
     one, model = WithoutCall(), WithoutCall()
     model.built = built
     assert refusal(model) == (
         "Expected a model whose class defines `call()`: that is the call that is spread over the devices. Received: "
-        "'gan' of the class WithoutCall, which has none. Make those parts parallel instead, before `compile()`: "
-        "`model.generator = multi_gpu_model(model.generator)`, `model.discriminator = "
-        "multi_gpu_model(model.discriminator)`; and train the model as it is."
+        "'gan' of the class WithoutCall, which has none. Make those parts parallel instead, "
+        f"{REMEDIES[built]}; and train the model as it is."
     )
     if built:
-        return
-    model.generator = multi_gpu_model(model.generator)
-    model.discriminator = multi_gpu_model(model.discriminator)
+        model = WithoutCall(spread=lambda model: multi_gpu_model(model, gpus=2))
+        model.built = True
+    else:
+        model.generator = multi_gpu_model(model.generator)
+        model.discriminator = multi_gpu_model(model.discriminator)
     x = np.random.default_rng(0).normal(size=(7, 2)).astype("float32")
     losses = []
     for each in (one, model):
