@@ -49,7 +49,8 @@ def assigned_verbs(model: keras.Model) -> list[str]:
 
 def parallel_parts(model: keras.Model) -> str:
     """Return code for a user whose model's own code calls only some parts of it, by their names."""
-    names = [name for name, part in vars(model).items() if isinstance(part, keras.Model) and not name.startswith("_")]
+    parts = {name: part for name, part in vars(model).items() if isinstance(part, keras.Model)}
+    names = [name for name, part in parts.items() if not name.startswith("_") and (part.weights or not part.built)]
     if not names:
         return "Let `train_step` call the model itself, or train it on one device: layers cannot be made parallel."
     if model.built:  # Keras accepts no other parts

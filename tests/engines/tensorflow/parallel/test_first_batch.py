@@ -492,6 +492,27 @@ def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
     assert_same_numbers(dict(enumerate(parallel.get_weights())), dict(enumerate(before)))
 
 
+class Beside(keras.Model):
+    """A model that mixes rows by itself, beside a layer with a custom gradient."""
+
+    def __init__(self):
+        super().__init__(name="beside")
+        self.custom, self.normalized = FunctionLayer(reversed_gradient), layers.BatchNormalization(synchronized=True)
+
+    def call(self, x, training=False):
+        twice = ops.reshape(ops.concatenate([x, 2 * x], axis=0), (-1, 2, 4))
+        return ops.sum(self.normalized(self.custom(twice), training=training), axis=1)
+
+
+def test_a_layer_with_a_custom_gradient_is_not_named_where_the_outputs_differ():
+    model = Beside()
+    model(X)
+    parallel = multi_gpu_model(model, gpus=2)
+    parallel.compile(**mean_squared())
+    with pytest.raises(ValueError, match=REFUSED.format("model 'beside'") + ".*output 0 differs"):
+        parallel.fit(X, X, batch_size=16, verbose=0)
+
+
 @pytest.mark.parametrize("function", [reversed_gradient, rounded])
 def test_a_custom_gradient_of_single_rows_has_the_numbers_of_one_device(function):
     one, template = (after_a_gradient(function) for _ in range(2))

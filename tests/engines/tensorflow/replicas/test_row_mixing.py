@@ -1,5 +1,7 @@
 """A layer that makes a number of all rows, on which outputs depend, is refused by name: a slice has not all rows."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -128,26 +130,31 @@ def test_other_numbers_of_all_rows_are_taken(run_eagerly):
     assert_same_training(build, x, y, **ways)
 
 
-def scaled_by(row):
+def scaled_by(row, shape=(), in_a_layer=False):
     """A model whose second input has one number for all rows, as often as there are rows."""
-    x, scale = keras.Input((3,)), keras.Input(())
-    return keras.Model([x, scale], layers.Dense(2)(layers.Dense(3)(x) * scale[row]))
+    x, scale = keras.Input((3,)), keras.Input(shape)
+    scaled = layers.Lambda(lambda inputs: inputs[0] * inputs[1][row]) if in_a_layer else lambda inputs: x * scale[row]
+    return keras.Model([x, scale], layers.Dense(2)(scaled([x, scale])))
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-def test_the_first_number_of_an_input_may_stand_for_those_of_all_rows(run_eagerly):
-    x, y = (random_rows(21, 3), np.full(21, 3.0, "float32")), random_rows(21, 2)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize(("run_eagerly", "in_a_layer"), [(False, False), (False, True), (True, False)])
+def test_the_first_number_of_an_input_may_stand_for_those_of_all_rows(shape, run_eagerly, in_a_layer):
+    x, y = (random_rows(21, 3), np.full((21, *shape), 3.0, "float32")), random_rows(21, 2)
     ways = {"compile": lambda: {**mean_squared(), "run_eagerly": run_eagerly}, "only_fit": True}
-    assert_same_training(lambda: scaled_by(0), x, y, **ways)
+    assert_same_training(lambda: scaled_by(0, shape, in_a_layer), x, y, **ways)
 
 
-def test_it_may_not_where_rows_have_other_numbers_nor_may_the_last():
-    parallel = multi_gpu_model(scaled_by(0), gpus=2)
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_it_may_not_where_rows_have_other_numbers_nor_may_the_last(shape):
+    parallel = multi_gpu_model(scaled_by(0, shape), gpus=2)
     with pytest.raises(ValueError, match=r"Expected layers that take the rows .* in separate slices"):
-        parallel.predict([X, np.arange(8.0)], verbose=0)
-    parallel = multi_gpu_model(scaled_by(-1), gpus=2)
-    with pytest.raises(ValueError, match=r"whose StridedSlice computes numbers of shape \(\) from all rows"):
-        parallel.predict([X, np.ones(8)], verbose=0)
+        parallel.predict([X, np.arange(8.0).reshape(8, *shape)], verbose=0)
+    parallel = multi_gpu_model(scaled_by(-1, shape), gpus=2)
+    with pytest.raises(
+        ValueError, match=rf"whose StridedSlice computes numbers of shape {re.escape(str(shape))} from all"
+    ):
+        parallel.predict([X, np.ones((8, *shape))], verbose=0)
 
 
 # Op by op, a trace that is never run shows it -------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class FirstBatchCheck:
     def __init__(self, template: TemplateState, batch: CallArguments, plan: Plan) -> None:
         """Trace the compared runs, and raise a `WholeBatchError` if a trace is enough to see the difference."""
         self.is_done, self.seen = False, ""
+        self._in_gradient = False  # whether the difference was seen in a gradient
         self._template = template.model.name
         self._inputs = _inputs_of(batch)
         self._digit = last_digit(tf.as_dtype(layer.compute_dtype) for layer in [template.model, *template.layers])
@@ -109,7 +110,9 @@ class FirstBatchCheck:
         """Return the error that names the layer. It runs the template op by op."""
         first, last = self._slices
         whole, *slices = [self._runs.calls(rows) for rows in (Span(first.begin, last.end), first, last)]
-        layer = mixing_layer(whole, slices, self._limit) or self._runs.with_custom_gradient()
+        layer = mixing_layer(whole, slices, self._limit)
+        if layer is None and self._in_gradient:
+            layer = self._runs.with_custom_gradient()
         return self._refusal(f"layer {layer!r}" if layer else f"model {self._template!r}")
 
     def _refusal(self, who: str) -> WholeBatchError:
@@ -163,6 +166,7 @@ class FirstBatchCheck:
         for name, each in found.items():
             if each.relative > limits[name] and self._runs.device_computes():
                 self._limit = limits[name] if is_half(digit) else min(limits[name], rounding(digit))
+                self._in_gradient = name in run.gradients
                 self.seen = f"{name} differs by {each.difference:.3g}, where its largest value is {each.largest:.3g}"
                 break
         return True

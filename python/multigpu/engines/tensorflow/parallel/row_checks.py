@@ -1,5 +1,6 @@
 """Check that a template keeps the rows of a batch apart, as far as its symbolic tensors show it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -149,9 +150,13 @@ def _check_rows_kept(model: keras.Model) -> None:
 
 
 def _may_stand_for_all(operation: keras.Operation, model: keras.Model) -> bool:
-    """Return whether an op takes one element of an input, a setting of all rows. A trace shows which one."""
-    takes_one = type(operation).__name__ == "GetItem" and operation.output.shape == ()
-    return takes_one and any(operation.input is x and len(x.shape) == 1 for x in model.inputs)
+    """Return whether an op takes one row of an input with one number for each, a setting of all rows.
+
+    A trace shows which one.
+    """
+    if type(operation).__name__ != "GetItem" or math.prod(operation.output.shape) != 1:
+        return False
+    return any(operation.input is x and all(size == 1 for size in x.shape[1:]) for x in model.inputs)
 
 
 def _outputs(model: keras.Model) -> list[tuple[str, Shape]]:

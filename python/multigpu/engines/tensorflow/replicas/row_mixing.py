@@ -82,13 +82,16 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
 
 
 def _stands_for_all(op: tf.Operation, given: Collection[int]) -> bool:
-    """Return whether an op takes the first of an input's elements, a setting of all rows."""
-    if op.type != "StridedSlice" or op.inputs[0].shape.rank != 1 or op.outputs[0].shape.rank != 0:
+    """Return whether an op takes the first row of an input with one number for each row: a setting of all rows."""
+    if op.type != "StridedSlice" or (op.inputs[0].shape[1:].num_elements(), op.outputs[0].shape.num_elements()) != (
+        1,
+        1,
+    ):
         return False
-    x = op.inputs[0]
-    while id(x) not in given and x.op.type in ("Identity", "Cast"):
+    x, begin = op.inputs[0], tf.get_static_value(op.inputs[1])
+    while id(x) not in given and x.op.type in ("Identity", "Cast", "Squeeze"):
         x = x.op.inputs[0]
-    return id(x) in given and tf.get_static_value(op.inputs[1]) == 0
+    return id(x) in given and begin is not None and begin[0] == 0
 
 
 def _used(op: tf.Operation) -> Sequence[tf.Tensor]:
