@@ -443,6 +443,27 @@ def test_the_last_two_rows_of_a_batch_on_two_devices(rows):
     assert_same(build, random_rows(3 * rows, 6), batch_size=rows)
 
 
+@pytest.mark.parametrize("first", [2, 11, 17])
+def test_two_of_other_rows_in_a_loop_of_ones_own(first):
+    """The gradient is made after the call: rows are cut so that XLA cannot lose one of its two rows."""
+
+    def with_two_rows(x):
+        others = ops.concatenate([x, ops.sin(x)])[:19]
+        return x + 0.3 * ops.sum(others[first : first + 2] ** 2, axis=0)
+
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(6), FunctionLayer(with_two_rows), layers.Dense(3)])
+    x, parallel = random_rows(16, 6), multi_gpu_model(model, 8)
+
+    def gradients(used):
+        def loss(weights):
+            return ops.mean(ops.sin(used.stateless_call(weights, [], x)[0]) ** 2)
+
+        return jax.jit(jax.grad(loss))([variable.value for variable in model.trainable_variables])
+
+    for one, other in zip(gradients(parallel), gradients(model), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 class AlongItsWeights(keras.Model):
     """Trains with its gradient and how this changes along the weights: a derivative forward of one backward."""
 

@@ -12,14 +12,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from multigpu.engines.jax.layout import along
 
-FEW = 8  # rows that are padded by an update
+FEW = 8  # rows that are padded by an update, or are cut from an array that is whole
 
 
-def trace(mesh: Mesh, function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
-    """Return the program of a function for the devices of a mesh, and the structure of its results."""
+def trace(
+    mesh: Mesh, function: Callable[..., Any], *args: Any, has_gradients: bool = True
+) -> tuple[core.ClosedJaxpr, Any]:
+    """Return the program of a function for the devices of a mesh, and the structure of its results.
+
+    Args:
+        mesh: the devices.
+        function: the function to trace.
+        *args: its arguments, the last of which is the batch.
+        has_gradients: whether gradients that are needed are in the program. Others are not edited.
+    """
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     rows = {x.shape[0] for x in jax.tree.leaves(args[-1]) if getattr(x, "ndim", 0)}  # of the batch: in good parts
-    return edited(program, functools.partial(divisible, mesh, rows)), jax.tree.structure(shapes)
+    return edited(program, functools.partial(divisible, mesh, rows, has_gradients)), jax.tree.structure(shapes)
 
 
 def run(program: core.ClosedJaxpr, structure: Any, *args: Any) -> Any:
@@ -72,7 +81,9 @@ def whole_gradients(program: core.ClosedJaxpr, whole: Sharding) -> core.ClosedJa
     return edited(program, replacement)
 
 
-def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Callable[..., jax.Array] | None:
+def divisible(
+    mesh: Mesh, rows: Collection[int], has_gradients: bool, equation: core.JaxprEqn
+) -> Callable[..., jax.Array] | None:
     """Return a function in place of an equation that XLA would divide wrongly, also if only rows are divided.
 
     - The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
@@ -95,7 +106,7 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     - If several devices have the same part of the rows, the gradient of a grouped convolution counts each of them. They
       have it if a layer makes other rows of those of the batch.
     """
-    if kept := _axes_to_keep_whole(equation, mesh.size, rows):
+    if kept := _axes_to_keep_whole(equation, mesh.size, rows, has_gradients):
         keep = [functools.partial(_whole_along, mesh, axes) for axes in kept]
         if equation.params.get("batch_group_count", 1) > 1:  # the gradient, which adds up rows
             axes = [spec[1] for spec in equation.params["dimension_numbers"][:2]]
@@ -126,7 +137,9 @@ def divisible(mesh: Mesh, rows: Collection[int], equation: core.JaxprEqn) -> Cal
     return function
 
 
-def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[int]) -> Sequence[Collection[int]]:
+def _axes_to_keep_whole(
+    equation: core.JaxprEqn, devices: int, rows: Collection[int], has_gradients: bool
+) -> Sequence[Collection[int]]:
     """Return the axes of each input, then of the result, along which windows, transforms and others run."""
     name, params = equation.primitive.name, equation.params
     if name == "conv_general_dilated":
@@ -150,6 +163,9 @@ def _axes_to_keep_whole(equation: core.JaxprEqn, devices: int, rows: Collection[
         return [axes, (), axes] if axes else []
     if name == "slice":
         axes = [axis for axis, step in enumerate(params["strides"] or ()) if step > 1]
+        if not has_gradients:
+            sizes = enumerate(zip(equation.outvars[0].aval.shape, equation.invars[0].aval.shape, strict=True))
+            axes += [axis for axis, (few, all_) in sizes if 1 < few <= FEW and few < all_]
         return [axes] * 2 if axes else []
     if _is_no_collective(equation):
         axes, half = params.get("axes", params.get("dimensions")), max(len(equation.invars) // 2, 1)

@@ -79,7 +79,7 @@ class Training(keras.Model):
 
         if not is_traced():
             return call(*weights, arrays)
-        program, results = trace(layout.mesh, call, *weights, arrays)
+        program, results = trace(layout.mesh, call, *weights, arrays, has_gradients=False)
         if not has(program, "fft", "sort"):  # their gradients are not edited: see `divisible()`
             arrays = jax.tree.map(lambda x: divide(x, layout), arrays)
         if needs_whole_weights(program, len(jax.tree.leaves(weights))):
