@@ -52,11 +52,13 @@ as_choice <- function(value, name, others) {
 refuse_na <- function(...) {
   flags <- list(...)
   for (name in names(flags)) {
-    if (identical(flags[[name]], NA)) {
+    if (is_na(flags[[name]])) {
       refuse(c("`", name, "` to be TRUE or FALSE"), c(name, " = NA"))
     }
   }
 }
+
+is_na <- function(x) is.atomic(x) && length(x) == 1 && is.na(x) && !is.nan(x)
 
 # Those that the Python method of this name has, and R does not name, with whole numbers as integers.
 more_arguments <- function(object, method, ...) {
@@ -66,6 +68,9 @@ more_arguments <- function(object, method, ...) {
   unknown <- c(if (!all(nzchar(named))) "one without a name", unknown)
   if (length(unknown) > 0) {
     refuse(c("arguments of `", method, "()`, by their names"), toString(unknown), "Use those that its help page lists.")
+  }
+  for (name in named) {
+    if (is_na(more[[name]])) refuse(c("a value for `", name, "`"), c(name, " = NA")) # Python would take it for True
   }
   lapply(more, as_integer)
 }

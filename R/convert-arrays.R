@@ -44,7 +44,16 @@ as_inputs <- function(x, object, convert = as_arrays) {
       )
     )
   }
-  convert(x)
+  convert(as_inputs_by_name(x, object))
+}
+
+# The columns of a data frame that have the names of a model's inputs, if it has several.
+as_inputs_by_name <- function(x, object) {
+  if (!is.data.frame(x)) {
+    return(x)
+  }
+  names <- vapply(inputs_of(object), function(input) input$name, "")
+  if (length(names) > 1 && all(names %in% names(x))) as.list(x)[names] else x
 }
 
 # Dense, as losses need them. Classes in words have no numbers: those of a factor are its levels.
@@ -55,13 +64,18 @@ as_targets <- function(y) {
   as_batch(y)
 }
 
+# TensorFlow's datasets have an order of their own.
+is_tf_dataset <- function(x) inherits(x, "tensorflow.python.data.ops.dataset_ops.DatasetV2")
+
 has_texts <- function(x) is.character(x) || is.list(x) && !is.object(x) && any(vapply(x, is.character, NA))
 
 # NULL for a model whose inputs are unknown, such as a subclassed one.
 takes_texts <- function(object) {
-  inputs <- if (reticulate::py_has_attr(object, "inputs")) object$inputs
+  inputs <- inputs_of(object)
   if (length(inputs) > 0) "string" %in% vapply(inputs, function(input) keras$backend$standardize_dtype(input$dtype), "")
 }
+
+inputs_of <- function(object) if (reticulate::py_has_attr(object, "inputs")) object$inputs
 
 as_r_array <- function(x) {
   if (is.factor(x)) {

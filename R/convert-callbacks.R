@@ -9,6 +9,8 @@ as_callbacks <- function(callbacks) {
   if (!is.list(callbacks) || is.object(callbacks)) {
     refuse_callback(callbacks)
   }
+  is_hook <- nzchar(names(callbacks) %||% "") & vapply(callbacks, is_r_function, NA)
+  if (any(is_hook)) callbacks <- c(callbacks[!is_hook], list(callbacks[is_hook])) # beside callbacks of Keras
   lapply(unname(callbacks), function(callback) {
     if (is_hooks(callback)) {
       return(as_callback(callback))
@@ -18,7 +20,7 @@ as_callbacks <- function(callbacks) {
 }
 
 is_hooks <- function(callbacks) {
-  is.list(callbacks) && length(callbacks) > 0 && all(vapply(callbacks, is_r_function, NA))
+  is.list(callbacks) && length(callbacks) > 0 && !is.null(names(callbacks)) && all(vapply(callbacks, is_r_function, NA))
 }
 
 is_callback <- function(object) inherits(object, "keras.src.callbacks.callback.Callback")
@@ -27,6 +29,12 @@ refuse_callback <- function(object) {
   expected <- "`callbacks` to be a list of callbacks of Keras, or of R functions named by hooks"
   if (inherits(object, "python.builtin.type")) {
     refuse(expected, c("the class ", object$`__name__`), c("Call it: `", object$`__name__`, "()`."))
+  }
+  if (is_r_function(object)) {
+    refuse(
+      expected, "a function without a name",
+      "If it makes a callback, call it. Otherwise name its hook, as in `list(on_epoch_end = function(epoch, logs) 1)`."
+    )
   }
   refuse(
     expected, c("an object of class ", class(object)[[1]]),

@@ -6,7 +6,7 @@ as_class_weight <- function(class_weight, y) {
     return(class_weight)
   }
   classes <- class_numbers(names(class_weight), levels_of(y))
-  if (length(classes) == 0 || anyNA(classes) || !all(vapply(class_weight, is.numeric, NA))) {
+  if (length(classes) == 0 || anyNA(classes) || anyNA(class_weight) || !all(vapply(class_weight, is.numeric, NA))) {
     refuse(
       c("`class_weight` to be numbers named by ", class_names(levels_of(y))), deparse1(class_weight),
       "Use `class_weight = list(\"0\" = 1, \"1\" = 50)`."

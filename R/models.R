@@ -8,6 +8,7 @@
 #' @param name Name of the model.
 #' @param ... For `keras_model_sequential()`: more arguments of `keras$Input()`, which may have the names that keras3
 #'   gives them, such as `input_batch_size`. For `keras_model()`: those of `keras$Model()`.
+#' @param trainable Whether the layers are trained.
 #' @param layers A list of layers. More layers can be added with `model$add()` or, with keras3, in a pipe:
 #'   `keras_model_sequential(input_shape = 4) |> layer_dense(32, "relu")`.
 #' @param inputs,outputs Symbolic inputs and outputs, or lists of them.
@@ -19,12 +20,16 @@
 #' model <- keras_model(x, keras$layers$Dense(1L)(x))
 #' model
 #' @export
-keras_model_sequential <- function(input_shape = NULL, name = NULL, ..., layers = NULL) {
+keras_model_sequential <- function(input_shape = NULL, name = NULL, ..., trainable = TRUE, layers = NULL) {
   if (is.list(input_shape) && any(vapply(input_shape, is_python_object, NA))) { # they came first in Keras 2
     layers <- input_shape
     input_shape <- NULL
   }
-  with_clean_errors(keras$Sequential(c(as_input(input_shape, ...), as.list(layers)), name = name))
+  refuse_na(trainable = trainable)
+  with_clean_errors(keras$Sequential(
+    c(as_input(input_shape, ...), as.list(layers)),
+    name = name, trainable = trainable
+  ))
 }
 
 # The input as the first layer, if there are arguments for it.
@@ -59,6 +64,8 @@ keras_model <- function(inputs = NULL, outputs = NULL, ...) {
 #' @param input_shape Shape of an image, such as `c(299, 299, 3)`.
 #' @param pooling If `include_top = FALSE`: `"avg"` or `"max"` to pool over the image, or `NULL` for no pooling.
 #' @param classes Number of classes.
+#' @param classifier_activation Activation of the dense layer that classifies the image.
+#' @param name Name of the model.
 #' @return A Keras model.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
@@ -70,14 +77,18 @@ application_xception <- function(include_top = TRUE,
                                  input_tensor = NULL,
                                  input_shape = NULL,
                                  pooling = NULL,
-                                 classes = 1000) {
+                                 classes = 1000,
+                                 classifier_activation = "softmax",
+                                 name = "xception") {
   with_clean_errors(keras$applications$Xception(
     include_top = include_top,
     weights = if (is.character(weights)) path.expand(weights) else weights,
     input_tensor = input_tensor,
     input_shape = as_shape(input_shape),
     pooling = pooling,
-    classes = as_integer(classes)
+    classes = as_integer(classes),
+    classifier_activation = classifier_activation,
+    name = name
   ))
 }
 
@@ -109,7 +120,11 @@ get_layer <- function(object, name = NULL, index = NULL) {
 #' @rdname get_layer
 #' @export
 get_config <- function(object) {
-  with_clean_errors(alive(object)$get_config())
+  with_clean_errors({
+    config <- alive(object)$get_config()
+    class <- (if (is_parallel(object)) object$template else object)$`__class__`
+    structure(config, `__class__` = class) # keras3's `from_config()` reads it
+  })
 }
 
 #' @rdname get_layer

@@ -38,8 +38,9 @@
 #' weights trained so far.
 #'
 #' @section Data:
-#' Columns of a data frame are numbers or factors, and 64-bit integers of the package bit64 are numbers. Batches of a
-#' sparse matrix are made dense for models whose inputs are not sparse. A matrix of strings is for models with inputs
+#' If a model has several inputs, the columns of a data frame with the names of these are its inputs. Otherwise a data
+#' frame is one input. Columns are numbers or factors, and 64-bit integers of the package bit64 are numbers. Batches of
+#' a sparse matrix are made dense for models whose inputs are not sparse. A matrix of strings is for models with inputs
 #' for strings. An `NA`, dates and times raise an error that names the column; a `NaN` is passed on.
 #'
 #' @section Memory:
@@ -90,7 +91,10 @@ fit_model <- function(object,
                       validation_freq = 1,
                       ...) {
   if (missing(epochs)) tell_default("`epochs` is 10 unless it is given; in keras3 it is 1.")
-  if (!missing(initial_epoch)) tell_default("`initial_epoch` counts from 0; in keras3 it counts from 1.")
+  if (!identical(as_integer(initial_epoch), 0L)) {
+    tell_default("`initial_epoch` counts from 0; in keras3 it counts from 1.")
+  }
+  if (missing(shuffle) && is_tf_dataset(x)) shuffle <- FALSE
   counts <- c(
     as_counts(batch_size = batch_size, steps_per_epoch = steps_per_epoch, validation_steps = validation_steps),
     as_counts(epochs = epochs, initial_epoch = initial_epoch, least = 0)

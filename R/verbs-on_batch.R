@@ -16,7 +16,7 @@
 #' y <- rowSums(x)
 #' parallel_model |> train_on_batch(x[1:64, ], y[1:64])
 #' @export
-train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NULL) {
+train_on_batch <- function(object, x, y = NULL, class_weight = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$train_on_batch(
     as_inputs(x, object, as_batch), as_targets(y),
     class_weight = as_class_weight(class_weight, y),
@@ -26,7 +26,7 @@ train_on_batch <- function(object, x, y, class_weight = NULL, sample_weight = NU
 
 #' @rdname train_on_batch
 #' @export
-test_on_batch <- function(object, x, y, sample_weight = NULL) {
+test_on_batch <- function(object, x, y = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$test_on_batch(
     as_inputs(x, object, as_batch), as_targets(y),
     sample_weight = as_arrays(sample_weight)

@@ -52,3 +52,19 @@ test_that("an argument that a function does not have is an error in R's words", 
     writeLines(error_text(keras_model_sequential(4, input_shapes = 3)))
   })
 })
+
+test_that("missing values are errors where Python would take them for True, or for a number", {
+  parallel <- parallel_model()
+  data <- small_data()
+  named <- list(
+    cpu_merge = quote(estimate(small_model(), 2, cpu_merge = NA)),
+    cpu_merge = quote(multi_gpu_model(small_model(), 2, NA)),
+    run_eagerly = quote(compile(parallel, "sgd", "mse", run_eagerly = NA)),
+    verbose = quote(measure(parallel, data$x, data$y, verbose = NA_integer_)),
+    validation_batch_size = quote(fit(parallel, data$x, data$y, validation_batch_size = NA)),
+    class_weight = quote(fit(parallel, data$x, data$y, class_weight = c("0" = NA_real_, "1" = 2)))
+  )
+  for (number in seq_along(named)) {
+    expect_match(error_text(eval(named[[number]])), paste0("Expected .*`", names(named)[[number]], "`.* NA"))
+  }
+})

@@ -73,3 +73,17 @@ test_that("validation data are a list of two or three, which may be named", {
     writeLines(error_text(fit(parallel, data$x, data$y, validation_data = y ~ x)))
   })
 })
+
+test_that("the columns of a data frame are the inputs of the same names, also if there are several", {
+  keras$utils$set_random_seed(0L)
+  a <- keras$Input(list(1L), name = "a")
+  kind <- keras$Input(list(1L), name = "kind")
+  mixed <- keras$layers$Dense(1L)(keras$layers$Concatenate()(list(a, kind)))
+  parallel <- multi_gpu_model(keras_model(list(a = a, kind = kind), mixed), 2)
+  table <- data.frame(kind = factor(rep(c("x", "y"), 5)), more = 10:1, a = seq(0, 1, length.out = 10))
+  expected <- predict(parallel, list(a = table$a, kind = as.integer(table$kind) - 1L))
+  expect_identical(predict(parallel, table), expected)
+  loss <- evaluate(compile(parallel, "sgd", "mse"), table, table$a)$loss
+  expect_equal(train_on_batch(parallel, table, table$a), loss, tolerance = 1e-6)
+  expect_match(error_text(predict(parallel, data.frame(kind = NA, a = 1))), "NA")
+})

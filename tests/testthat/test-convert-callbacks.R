@@ -79,3 +79,13 @@ test_that("one callback of Keras needs no list", {
   fit(shared_parallel_model(), small_data()$x, small_data()$y, epochs = 1, callbacks = keras$callbacks$TerminateOnNaN())
   expect_identical(as_callbacks(NULL), list())
 })
+
+test_that("functions named by hooks may be beside callbacks of Keras", {
+  called <- 0
+  data <- small_data(16)
+  callbacks <- list(keras$callbacks$TerminateOnNaN(), on_epoch_end = function(epoch, logs) called <<- called + 1)
+  fit(shared_parallel_model(), data$x, data$y, epochs = 2, callbacks = callbacks)
+  expect_identical(called, 2)
+  trained <- function(callback) error_text(fit(shared_parallel_model(), data$x, data$y, callbacks = list(callback)))
+  expect_match(trained(as_callbacks), "a function without a name.*If it makes a callback, call it")
+})

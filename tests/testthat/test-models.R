@@ -38,3 +38,11 @@ test_that("layers that do not exist are errors", {
     writeLines(error_text(pop_layer(multi_gpu_model(model, 2))))
   })
 })
+
+test_that("a model tells its class with its configuration, as keras3 does, and may be made as not trained", {
+  model <- keras_model_sequential(4, layers = list(keras$layers$Dense(2L)), trainable = FALSE)
+  expect_length(model$trainable_weights, 0)
+  config <- get_config(multi_gpu_model(model, 2))
+  expect_identical(attr(config, "__class__")$`__name__`, "Sequential")
+  expect_identical(attr(config, "__class__")$from_config(config)$name, model$name)
+})

@@ -110,3 +110,10 @@ test_that("options of the R interface of Keras 2 are read", {
   expect_match(printed(fit_generator(model, function() list(data$x, data$y), 1)), "[12]/[12] - ")
   expect_identical(printed(fit(model, data$x, data$y, epochs = 1, verbose = 0)), "")
 })
+
+test_that("a dataset of TensorFlow is not shuffled, and nothing is said of it", {
+  data <- small_data(16)
+  batches <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(data$x, data$y))$batch(8L)
+  expect_no_warning(fit(shared_parallel_model(), batches, epochs = 1))
+  expect_warning(fit(shared_parallel_model(), batches, epochs = 1, shuffle = TRUE), "will be ignored")
+})
