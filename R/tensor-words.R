@@ -81,7 +81,7 @@ deviation <- function(x, na.rm = FALSE) { # nolint: object_name_linter. R's name
     return(stats::sd(x, na.rm))
   }
   refuse_na_rm("sd", na.rm)
-  sqrt(variance(x))
+  sqrt(variance(keras$ops$ravel(x))) # of all numbers, as in R
 }
 
 # A vector on the left is a row, on the right a column.

@@ -138,6 +138,8 @@ test_that("more of R's functions are those of R", {
   m <- matrix_of()
   expect_equal(values(median(v)), median(x))
   expect_equal(values(in_loss(function(x) sd(x))(v)), sd(x), tolerance = 1e-6)
+  rows <- matrix(x, 2) # of all numbers
+  expect_equal(values(in_loss(function(x) sd(x))(keras$ops$convert_to_tensor(rows))), sd(rows), tolerance = 1e-6)
   expect_equal(values(diff(v)), diff(x))
   expect_equal(as.numeric(diff(m)$numpy()), as.numeric(diff(table)))
   expect_equal(t(m)$numpy(), t(table))
