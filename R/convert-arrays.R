@@ -35,6 +35,7 @@ as_inputs <- function(x, object, convert = as_arrays) {
   if (is.null(x)) {
     refuse("`x` to be arrays, a dataset, or a function that returns the next batch", "NULL")
   }
+  x <- as_inputs_by_name(x, object)
   if (has_texts(x) && isFALSE(takes_texts(object))) {
     refuse(
       "numbers, because the inputs of this model are numbers", "character data",
@@ -44,7 +45,7 @@ as_inputs <- function(x, object, convert = as_arrays) {
       )
     )
   }
-  convert(as_inputs_by_name(x, object))
+  convert(x)
 }
 
 # The columns of a data frame that have the names of a model's inputs, if it has several.
@@ -105,7 +106,7 @@ as_int64 <- function(x) {
 }
 
 # A function that returns the next batch; or `list(x, y)` or `list(x, y, weights)`, which may be named.
-as_validation_data <- function(data) {
+as_validation_data <- function(data, object) {
   if (is_r_function(data)) {
     return(as_generator(data))
   }
@@ -120,7 +121,7 @@ as_validation_data <- function(data) {
     )
   }
   data <- in_order(data)
-  do.call(reticulate::tuple, c(list(as_arrays(data[[1]]), as_targets(data[[2]])), as_arrays(data[-(1:2)])))
+  do.call(reticulate::tuple, c(list(as_inputs(data[[1]], object), as_targets(data[[2]])), as_arrays(data[-(1:2)])))
 }
 
 # `list(y = , x = )` as `list(x, y)`.

@@ -90,12 +90,12 @@ def test_models_share_an_optimizer_and_values_come_by_the_names_of_outputs(tmp_p
     logs = [
         ["a_loss", "a_mae", "a_mean_absolute_error", *of_b, "loss"],
         ["a_f1", "loss", "val_a_f1", "val_loss"],
-        ["a_loss", *of_b, "loss", "val_a_loss", *(f"val_{name}" for name in of_b), "val_loss"],
+        ["a_f1", "a_loss", *of_b, "loss", "val_a_f1", "val_a_loss", *(f"val_{name}" for name in of_b), "val_loss"],
     ]
     assert run(tmp_path, "--simulate", 3, SCRIPTS / "gan.py") == [
         "True True True [True, False, 0.1]",
         f"True True True {logs}",
-        "True True True None",
+        "True True True ['loss', 'mae']",
         "(14, 8) [(None, 16), (None, 8), (None, 1)] (None, 16)",
         "True True (None, 1)",
     ]

@@ -62,7 +62,7 @@ test_that("texts for a model of numbers, and as targets, are errors of R", {
 test_that("validation data are a list of two or three, which may be named", {
   data <- small_data()
   parallel <- shared_parallel_model()
-  as_r <- function(data) reticulate::py_to_r(as_validation_data(data))
+  as_r <- function(data) reticulate::py_to_r(as_validation_data(data, shared_parallel_model()))
   expect_identical(as_r(list(y = 1, x = 2)), as_r(list(2, 1)))
   expect_identical(as_r(list(sample_weight = 3, x = 1, y = 2)), as_r(list(1, 2, 3)))
   expect_snapshot({
@@ -85,5 +85,8 @@ test_that("the columns of a data frame are the inputs of the same names, also if
   expect_identical(predict(parallel, table), expected)
   loss <- evaluate(compile(parallel, "sgd", "mse"), table, table$a)$loss
   expect_equal(train_on_batch(parallel, table, table$a), loss, tolerance = 1e-6)
+  history <- fit(parallel, table, table$a, validation_data = list(table, table$a), epochs = 1, batch_size = 10)
+  expect_equal(history$metrics$val_loss, evaluate(parallel, table, table$a)$loss, tolerance = 1e-6)
   expect_match(error_text(predict(parallel, data.frame(kind = NA, a = 1))), "NA")
+  expect_match(error_text(predict(parallel, data.frame(kind = "x", a = 1))), "Received: character data")
 })

@@ -35,15 +35,15 @@ def _with_old_arguments(compile_model: Callable) -> Callable:
                 "the targets in `fit()`",
                 "`target_tensors` of `compile()`, which Keras 3 does not have",
                 "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
-                error=NotImplementedError,
+                error=NotImplementedError,  # as all names that Keras 3 does not have
             )
         named["optimizer"] = _of_this_model(named.get("optimizer", "rmsprop"), self)
-        for name in {"loss", "loss_weights", "metrics", "weighted_metrics"} & named.keys():
+        for name in {"loss", "loss_weights"} & named.keys():
             named[name] = by_output(self, named[name])
         if num_outputs(self) > 1 and (isinstance(named.get("loss"), str) or callable(named.get("loss"))):
             named["loss"] = [named["loss"]] * num_outputs(self)
         for name in {"metrics", "weighted_metrics"} & named.keys():
-            named[name] = _of_all_outputs(named[name], num_outputs(self))
+            named[name] = _of_each_output(self, named[name])
         compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
 
     return wrapper
@@ -58,14 +58,19 @@ def _of_this_model(optimizer: Any, model: keras.Model) -> Any:
     return optimizer
 
 
-def _of_all_outputs(metrics: Any, outputs: int) -> Any:
+def _of_each_output(model: keras.Model, metrics: Any) -> Any:
     """Return metrics for each output: a list without lists inside is one for all of them."""
-    if not isinstance(metrics, list | tuple):
-        return metrics
-    metrics = keras.tree.map_structure(_with_targets_of_floats, list(metrics), none_is_leaf=True)
-    if outputs < 2 or any(isinstance(each, list | tuple) or each is None for each in metrics):
+    metrics, outputs = keras.tree.map_structure(_with_targets_of_floats, metrics, none_is_leaf=True), num_outputs(model)
+    if isinstance(metrics, dict):
+        values = by_output(model, metrics)
+        return _listed(values) if outputs == 1 else values if values is metrics else [*map(_listed, values)]
+    if outputs < 2 or not metrics or any(isinstance(each, list | tuple) or each is None for each in metrics):
         return metrics
     return [metrics, *([_copy(each) for each in metrics] for _ in range(outputs - 1))]
+
+
+def _listed(metrics: Any) -> Any:
+    return metrics if metrics is None or isinstance(metrics, list | tuple | dict) else [metrics]
 
 
 def _copy(metric: Any) -> Any:

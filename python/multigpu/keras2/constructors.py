@@ -1,4 +1,4 @@
-"""Arguments of Keras 1 and 2 for models and layers, and what both told of themselves."""
+"""Arguments of Keras 1 and 2 for models and layers."""
 
 import functools
 import inspect

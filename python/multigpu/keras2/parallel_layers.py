@@ -12,7 +12,7 @@ def restore() -> None:
     """Make the template a layer of its parallel models, which scripts of Keras 2 save, or find by its name."""
     clone = keras.models.clone_model
     ParallelModel.layers = property(_layers)  # type: ignore[assignment,method-assign]  # in place of the template's
-    ParallelModel.get_layer = _get_layer  # type: ignore[method-assign]
+    ParallelModel.get_layer = _get_layer  # type: ignore[method-assign]  # which looks in these layers alone
     put_name("models", "clone_model", lambda model, *args, **kwargs: clone(template_of(model), *args, **kwargs))
 
 

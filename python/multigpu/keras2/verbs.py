@@ -64,7 +64,7 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
         workers = kwargs.pop("workers", None)
         for name in QUEUE:
             kwargs.pop(name, None)
-        args = tuple(by_output(self, each) if number == 0 else each for number, each in enumerate(args))
+        args = (*(by_output(self, y) for y in args[:1]), *args[1:])
         kwargs.update({name: by_output(self, kwargs[name]) for name in {"y", "sample_weight"} & kwargs.keys()})
         _show_validation_data(kwargs.get("callbacks"), kwargs.get("validation_data"))
         if _gives_batches(x):

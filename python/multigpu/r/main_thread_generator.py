@@ -6,6 +6,7 @@ ready.
 """
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +38,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
         super().__init__()
         self._source, self._class_weight = source, class_weight
         self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.get_ident()
         self._owed = 0  # batches that were taken early, to learn their shapes
         self._spec = self._peek(min(steps or PEEKED, PEEKED))
         setattr(self, f"on_{phase}_batch_begin", self._feed)
@@ -53,8 +55,15 @@ class MainThreadGenerator(keras.callbacks.Callback):
                 self._ready.put(self._next())
 
     def _batches(self) -> Iterator[Any]:
-        while (batch := self._ready.get_nowait()) is not None:
+        while (batch := self._taken()) is not None:
             yield batch
+
+    def _taken(self) -> Any:
+        """Return the next batch. Keras on JAX asks for two before the first step, on this thread, also for one step."""
+        if self._ready.empty() and threading.get_ident() == self._thread:
+            self._owed += 1
+            self._ready.put(self._next())
+        return self._ready.get_nowait()
 
     def _next(self) -> Any:
         batch = self._source()

@@ -12,8 +12,10 @@ from equality import assert_same_numbers, assert_same_training, random_rows
 from keras import layers, ops
 
 import multigpu
+from multigpu import multi_gpu_model
 from multigpu.engines.jax.placement import layout_of
 from multigpu.plan.plan import Plan
+from multigpu.r import main_thread_generator
 
 X, Y = random_rows(10, 5), random_rows(10, 3)
 
@@ -354,3 +356,18 @@ def test_a_callback_to_the_host_runs_in_compiled_steps_and_may_be_refused_elsewh
         except ValueError as error:
             told = str(error)
         assert "callback to the host" in told or not told
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_function_gives_the_batch_of_each_step_also_of_a_single_one(steps):
+    """As `fit()` in R calls it. Keras asks for two batches before the first step."""
+    batches = [(random_rows(7, 5, seed=seed), random_rows(7, 3, seed=seed)) for seed in range(3 * steps + 1)]
+    one, other = compiled(build()), compiled(multi_gpu_model(build(), 3))
+    other.set_weights(one.get_weights())
+    source, validation = iter(batches), iter(batches * 2)
+    more = {"validation_data": lambda: next(validation), "validation_steps": 1, "epochs": 3, "verbose": 0}
+    main_thread_generator.call("fit", other, lambda: next(source), steps_per_epoch=steps, **more)
+    for x, y in batches[:-1]:
+        one.train_on_batch(x, y)
+    for mine, expected in zip(other.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)
