@@ -50,11 +50,9 @@ as_choice <- function(value, name, others) {
 
 # Python would take a missing value for True.
 refuse_na <- function(...) {
-  flags <- list(...)
-  for (name in names(flags)) {
-    if (is_na(flags[[name]])) {
-      refuse(c("`", name, "` to be TRUE or FALSE"), c(name, " = NA"))
-    }
+  given <- list(...)
+  for (name in names(given)) {
+    if (is_na(given[[name]])) refuse(c("a value for `", name, "`"), c(name, " = NA"))
   }
 }
 
@@ -69,9 +67,7 @@ more_arguments <- function(object, method, ...) {
   if (length(unknown) > 0) {
     refuse(c("arguments of `", method, "()`, by their names"), toString(unknown), "Use those that its help page lists.")
   }
-  for (name in named) {
-    if (is_na(more[[name]])) refuse(c("a value for `", name, "`"), c(name, " = NA")) # Python would take it for True
-  }
+  refuse_na(...)
   lapply(more, as_integer)
 }
 

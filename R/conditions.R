@@ -209,6 +209,8 @@ r_words <- rbind(
   r_word(sprintf("(?<=[ (]|^)\\[(%1$s(?:, %1$s)*)\\]", "(?:-?[0-9.]+|'[^']*'|TRUE|FALSE)"), "c(\\1)"),
   r_word("(?<=[ (]|^)\\[(.*?\\bNULL\\b.*?)\\]", "list(\\1)"),
   r_word("\\blen\\(", "length("),
+  r_word("text or `pathlib[.]Path`", "text"),
+  r_word("(?<== |\\(|, )(-?\\d+)[.]0(?=[,.) ]|$)", "\\1"), # a whole number of R, which is a float in Python
   r_word("`pip install '(\\S+)' '(\\S+)'`", "`reticulate::py_install(c(\"\\1\", \"\\2\"))`"),
   r_word("`pip install '(\\S+)'`", "`reticulate::py_install(\"\\1\")`"),
   r_word("\\{'?(\\w+)'?: (\\w+)\\}", "list(\\1 = \\2)")

@@ -14,6 +14,7 @@
 #' available_gpus()
 #' @export
 simulate_gpus <- function(n, memory_limit = 2048L) {
+  refuse_na(n = n, memory_limit = memory_limit)
   clean_errors(core_before_start("simulate_gpus", as_integer(n), as_integer(memory_limit)))
   invisible()
 }

@@ -111,10 +111,8 @@ application_xception <- function(include_top = TRUE,
 #' get_layer(parallel_model, index = 1)
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
-  if (is.numeric(index) && any(index < 1)) {
-    refuse("`index` to be 1 or more", c("index = ", index), "Use `index = 1` for the first layer.")
-  }
-  with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) as_integer(index - 1)))
+  index <- as_counts(index = index)$index
+  with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) index - 1L))
 }
 
 #' @rdname get_layer
@@ -144,7 +142,7 @@ summarize_model <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
   with_clean_errors(call_python(
     object$summary, more_arguments(object, "summary", ...),
-    line_length = as_integer(line_length), print_fn = print_line
+    line_length = as_counts(line_length = line_length)$line_length, print_fn = print_line
   ))
   invisible(object)
 }

@@ -109,9 +109,10 @@ as_gpus <- function(gpus) {
   if (is.factor(gpus)) {
     gpus <- as.character(gpus)
   }
-  if (!is.list(gpus) && !is.atomic(gpus) || is.null(gpus)) {
+  if (is.null(gpus) || is_python_object(gpus)) {
     return(gpus)
   }
+  if (is.function(gpus)) gpus <- list(gpus)
   entries <- lapply(unname(as.list(gpus)), as_gpu_or_group, gpus = gpus)
   if (length(entries) == 1 && (!is.list(gpus) || is.numeric(entries[[1]]))) entries[[1]] else entries
 }
@@ -126,15 +127,17 @@ as_gpu_or_group <- function(entry, gpus) {
 }
 
 as_gpu <- function(entry, gpus) {
+  if (is.function(entry)) refuse_gpus(gpus, "a function")
   if (length(entry) != 1 || !is.atomic(entry)) {
     return(entry) # Python raises the error
   }
   if (is.na(entry)) {
     refuse_gpus(gpus, "missing values")
   }
-  if (!is.numeric(entry)) {
+  if (is.character(entry) || is.logical(entry)) {
     return(entry)
   }
+  if (!is.numeric(entry)) refuse_gpus(gpus, c("one of class ", class(entry)[[1]]))
   if (entry != trunc(entry) || abs(entry) > .Machine$integer.max) {
     refuse_gpus(gpus, "numbers that are not integers")
   }

@@ -20,6 +20,7 @@
 #' @export
 overview <- function(object, batch_size = NULL) {
   check_parallel(object)
+  refuse_na(batch_size = batch_size)
   as_table(with_clean_errors(core()$overview(object, as_integer(batch_size))))
 }
 
@@ -99,7 +100,7 @@ check_parallel <- function(object) {
 #' @export
 estimate <- function(model, gpus = NULL, batch_size = 32L, optimizer = NULL, cpu_merge = TRUE, cpu_relocation = FALSE) {
   gpus <- as_gpus(gpus)
-  refuse_na(cpu_merge = cpu_merge, cpu_relocation = cpu_relocation)
+  refuse_na(batch_size = batch_size, optimizer = optimizer, cpu_merge = cpu_merge, cpu_relocation = cpu_relocation)
   report <- with_clean_errors(
     core()$estimate(alive(model), gpus, as_integer(batch_size), optimizer, cpu_merge, cpu_relocation)
   )
@@ -134,7 +135,7 @@ report_of <- function(estimate) {
 #' @rdname estimate
 #' @export
 measure <- function(parallel, x, y = NULL, batch_size = 32L, steps = 5L, verbose = 1L) {
-  refuse_na(verbose = verbose)
+  refuse_na(batch_size = batch_size, steps = steps, verbose = verbose)
   as_table(with_clean_errors(
     core()$measure(
       parallel, as_inputs(x, parallel), as_targets(y), as_integer(batch_size), as_integer(steps), as_integer(verbose)

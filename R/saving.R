@@ -39,7 +39,7 @@
 #' model <- load_model_hdf5(file)
 #' @export
 save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimizer = TRUE) {
-  refuse_na(overwrite = overwrite, include_optimizer = include_optimizer)
+  refuse_na(filepath = filepath, overwrite = overwrite, include_optimizer = include_optimizer)
   save_if_wanted(filepath, overwrite, function(overwrite) {
     core()$save_model_hdf5(alive(object), filepath, overwrite, include_optimizer)
   })
@@ -49,7 +49,7 @@ save_model_hdf5 <- function(object, filepath, overwrite = TRUE, include_optimize
 #' @export
 load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, safe_mode = TRUE, max_seconds = 60,
                             max_gigabytes = 2) {
-  refuse_na(compile = compile, safe_mode = safe_mode)
+  refuse_na(filepath = filepath, compile = compile, safe_mode = safe_mode)
   custom_objects <- as_custom_objects(custom_objects)
   with_clean_errors(
     core()$load_model_hdf5(filepath, custom_objects, compile, safe_mode, max_seconds, max_gigabytes)
@@ -59,7 +59,7 @@ load_model_hdf5 <- function(filepath, custom_objects = NULL, compile = TRUE, saf
 #' @rdname save_model_hdf5
 #' @export
 save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
-  refuse_na(overwrite = overwrite)
+  refuse_na(filepath = filepath, overwrite = overwrite)
   save_if_wanted(filepath, overwrite, function(overwrite) {
     core()$save_model_weights_hdf5(alive(object), filepath, overwrite)
   })
@@ -69,7 +69,9 @@ save_model_weights_hdf5 <- function(object, filepath, overwrite = TRUE) {
 #' @export
 load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mismatch = FALSE, reshape = FALSE,
                                     safe_mode = TRUE) {
-  refuse_na(by_name = by_name, skip_mismatch = skip_mismatch, reshape = reshape, safe_mode = safe_mode)
+  refuse_na(
+    filepath = filepath, by_name = by_name, skip_mismatch = skip_mismatch, reshape = reshape, safe_mode = safe_mode
+  )
   with_clean_errors(core()$load_model_weights_hdf5(
     alive(object), filepath, by_name, skip_mismatch, reshape, safe_mode
   ))
@@ -80,7 +82,7 @@ load_model_weights_hdf5 <- function(object, filepath, by_name = FALSE, skip_mism
 #' @export
 clean_parallel_hdf5 <- function(filepath, to, custom_objects = NULL, overwrite = FALSE, safe_mode = TRUE,
                                 max_seconds = 60, max_gigabytes = 2) {
-  refuse_na(overwrite = overwrite, safe_mode = safe_mode)
+  refuse_na(filepath = filepath, to = to, overwrite = overwrite, safe_mode = safe_mode)
   custom_objects <- as_custom_objects(custom_objects)
   save_if_wanted(to, overwrite, function(overwrite) {
     core()$clean_parallel_hdf5(filepath, to, custom_objects, overwrite, safe_mode, max_seconds, max_gigabytes)

@@ -29,6 +29,28 @@ test_that("an error has its parts as bullets, a class, and the function that was
   expect_snapshot(writeLines(conditionMessage(refusal(multi_gpu_model(model, gpus = c(0, 1.5))))))
 })
 
+test_that("values are in R's words, with NA as NA, in each function", {
+  parallel <- shared_parallel_model()
+  said <- list(
+    "Received: n = NA." = quote(simulate_gpus(NA)),
+    "Received: batch_size = NA." = quote(overview(parallel, batch_size = NA)),
+    "Received: batch_size = NA." = quote(estimate(parallel, batch_size = NA)),
+    "Received: optimizer = NA." = quote(estimate(parallel, optimizer = NA)),
+    "Received: steps = NA." = quote(measure(parallel, 1, steps = NA)),
+    "Received: filepath = NA." = quote(save_model_hdf5(parallel, NA)),
+    "Received: filepath = NA." = quote(load_model_weights_hdf5(parallel, NA)),
+    "Received: to = NA." = quote(clean_parallel_hdf5("a.h5", NA)),
+    "as text. Received: filepath = 3." = quote(load_model_hdf5(3)),
+    "Received: index = NA." = quote(get_layer(parallel, index = NA)),
+    "Received: index = 1.5." = quote(get_layer(parallel, index = 1.5)),
+    "Received: line_length = \"a\"." = quote(summary(parallel, line_length = "a")),
+    "Received: gpus = 0+2i, with one of class complex." = quote(multi_gpu_model(parallel, gpus = 2i)),
+    "with a function." = quote(multi_gpu_model(parallel, gpus = mean)),
+    "with a function." = quote(multi_gpu_model(parallel, gpus = list(1, mean)))
+  )
+  for (number in seq_along(said)) expect_match(error_text(eval(said[[number]])), names(said)[[number]], fixed = TRUE)
+})
+
 test_that("what is no model is refused by its class, in each function that takes one", {
   verbs <- list(
     multi_gpu_model, estimate, bring_home, synchronize_batch_norm, get_weights, count_params, get_config, overview,
