@@ -20,6 +20,7 @@ from multigpu import multi_gpu_model
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments
 from multigpu.engines.tensorflow.parallel import call
 from multigpu.engines.tensorflow.parallel.first_batch import FirstBatchCheck
+from multigpu.engines.tensorflow.parallel.trial_runs import TrialRuns
 from multigpu.engines.tensorflow.replicas import replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 
@@ -268,6 +269,78 @@ def test_every_way_of_calling_ends_before_a_weight_has_changed(way):
         with pytest.raises(kind, match=r"(?s)" + REFUSED.format("layer 'mixes'")):
             WAYS[way](parallel)
     assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))
+
+
+class FlipsSome(layers.Layer):
+    """Puts the rows of about every second batch in the other order."""
+
+    def __init__(self, generator):
+        super().__init__(name="mixes")
+        self.generator = generator
+
+    def call(self, x):
+        return ops.where(keras.random.uniform((1, 1), seed=self.generator) < 0.5, ops.flip(x, 0), x)
+
+
+def template_that_flips_the_first_batch(generator):
+    def template(seed):
+        keras.utils.set_random_seed(seed)
+        return after_a_layer(FlipsSome(generator(seed)))
+
+    def flips(model):
+        return [bool(np.any(model.layers[1](X) != X)) for _ in range(2)]
+
+    return template(next(seed for seed in range(100) if flips(template(seed)) == [True, False]))
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("evaluate", "predict", "a generator")])
+@pytest.mark.parametrize("generator", [keras.random.SeedGenerator, lambda seed: None], ids=["own", "default"])
+def test_the_check_draws_what_the_step_draws(generator, way):
+    template = template_that_flips_the_first_batch(generator)
+    parallel = multi_gpu_model(template, gpus=2)
+    parallel.compile(**mean_squared())
+    before = template.get_weights()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="layer 'mixes'"):
+        WAYS[way](parallel)
+    assert_same_numbers(dict(enumerate(template.get_weights())), dict(enumerate(before)))  # also of its generator
+
+
+class Assigns(keras.Model):
+    """Assigns a weight of a part before its step calls it, and again afterwards."""
+
+    def __init__(self, part, weight):
+        super().__init__()
+        self.part, self.weight = part, weight
+
+    def train_step(self, data):
+        for _ in range(50):  # long enough for a check that does not wait
+            self.weight.assign(self.weight + 1)
+        loss = ops.mean(self.part(data[0], training=True))
+        self.weight.assign(self.weight * 0)
+        return {"mean": loss}
+
+
+class Fades(layers.Layer):
+    """Has a variable that Keras does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.share = tf.Variable([0.0], trainable=False)
+
+    def call(self, x):
+        return self.share * x
+
+
+@pytest.mark.parametrize("weight_of", [lambda model: model.layers[-1].bias, lambda model: model.layers[1].share])
+def test_all_runs_of_the_check_read_the_values_that_the_call_reads(weight_of, monkeypatch):
+    template, values = after_a_layer(Fades()), []
+    weight, run = weight_of(template), TrialRuns.run
+    monkeypatch.setattr(TrialRuns, "run", lambda *given: values.append(weight.numpy()[0]) or run(*given))
+    whole = Assigns(multi_gpu_model(template, gpus=2), weight)
+    whole.compile()
+    whole.fit(X, Y, batch_size=16, epochs=2, verbose=0)
+    assert values
+    assert set(values) == {50.0}
 
 
 def test_a_refused_method_leaves_the_errors_of_other_calls_as_they_are():

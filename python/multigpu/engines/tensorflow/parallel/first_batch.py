@@ -67,15 +67,21 @@ class FirstBatchCheck:
     def before_step(self, due: "Due") -> tf.Tensor:
         """Return a tensor for which calls in the traced step wait. It makes the check, once, before any change.
 
-        The check is a branch of the step, because a custom step has its batch nowhere else.
+        The check is a branch of the step, because a custom step has its batch nowhere else. It uses all variables
+        that are read in it, so TensorFlow runs it after the assignments before the call, and before later ones.
         """
         if self._branch is None:
-            number = due.add()
+            number, resources = due.add(), self._runs.resources
             check = functools.partial(self._in_step, lambda: due.remove(number))
+
+            def checked() -> tf.Tensor:
+                for resource in resources:
+                    with tf.device(resource.device):
+                        tf.identity(resource)
+                return tf.numpy_function(check, self._inputs, tf.bool)
+
             with tf.device("CPU:0"):
-                self._branch = tf.cond(
-                    due.has(number), lambda: tf.numpy_function(check, self._inputs, tf.bool), lambda: True
-                )
+                self._branch = tf.cond(due.has(number), checked, lambda: True)
         return self._branch
 
     def _in_step(self, done: Callable[[], None], *arrays: np.ndarray) -> np.bool_:

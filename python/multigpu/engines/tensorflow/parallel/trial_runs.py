@@ -15,6 +15,7 @@ from multigpu.engines.tensorflow.batches.split_merge import Position, count_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.private_api.gradients import dense, tapes_of_their_own
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
 from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
@@ -96,6 +97,14 @@ class TrialRuns:
                 pass
         self._generator = default_generator()  # that of the trace: the thread of a check would make another
         self._gradients = tf.function(self._gradients_of_weights, self._replica.specs, autograph=False)
+
+    @property
+    def resources(self) -> list[tf.Tensor]:
+        """The handles of the variables that the runs read, also of those unknown to Keras, if a trace shows them."""
+        of_noise = [self._generator.state] if self._generator else []
+        others = self._traced.function.captured_inputs if self._traced and self._traced.function else []
+        known = [backing_variable(variable).handle for variable in [*self._template.model.variables, *of_noise]]
+        return [*known, *(x for x in others if x.dtype == tf.resource)]
 
     def take(self, inputs: Sequence[tf.Tensor]) -> int:
         """Store values of the call's inputs: scalars, then components of tensors. Return the number of rows."""
