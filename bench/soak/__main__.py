@@ -4,6 +4,7 @@
     python bench/soak --share 0.03                                   # a short one
     python bench/soak --seed 3 --only trainings --first 17 --count 1   # model 17 of seed 3 alone
     python bench/soak --seed 3 --rows rows.jsonl                     # one that can be ended, and goes on when run again
+    KERAS_BACKEND=jax python bench/soak --only trainings             # random models on the engine on JAX
 
 Two processes work side by side. One that dies, or hangs, is told as the failure of what it was at, and another goes on
 with what is next. `--write` writes what was found into `bench/results/soak.json` and `bench/results/RESULTS.md`.

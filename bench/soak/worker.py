@@ -14,7 +14,7 @@ sys.path.extend(str(Path(__file__).parents[2] / folder) for folder in ("", "test
 
 import warnings
 
-import tensorflow as tf
+import keras
 
 import multigpu
 
@@ -30,8 +30,11 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     campaign = importlib.import_module(f"bench.soak.{arguments.pop('campaign')}")
     warnings.simplefilter("ignore")
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(2)
     multigpu.simulate_gpus(8)
     gc.freeze()  # of what was imported nothing gets free, and to look through it again takes most of a second
     answers, sys.stdout = sys.stdout, sys.stderr  # what else is printed does not belong to the answers
