@@ -17,10 +17,12 @@ class Reduction:
         several: whether other workers take part.
         counted: 1 if this worker's rows count, 0 if it is idle.
         first_replica: the number of this worker's first replica among the replicas of all workers.
+        begun: sums over all workers that are under way. An error before their end would end the workers' connection.
     """
 
     several = False
     counted: tf.Tensor | int = 1
+    begun: Sequence[tf.Tensor] = ()
 
     def __init__(self, devices: Sequence[str], first_replica: int = 0) -> None:
         self.first_replica = first_replica

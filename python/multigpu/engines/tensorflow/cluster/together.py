@@ -58,8 +58,7 @@ class Together(Reduction):
         self._rows = tf.cast(rows, tf.float32) * tf.cast(step.counts, tf.float32)
         self._of_step = step
         self._counts: dict[tf.Graph | None, tf.Tensor] = {}  # rows of each worker, when they are known
-        if step.joint:
-            self.total_rows()  # here once, not in each replica
+        self.begun = [self.total_rows()] if step.joint else []  # here once, not in each replica
 
     @property
     def in_forward_pass(self) -> Reduction:

@@ -77,11 +77,12 @@ class DataParallelCall:
         self._called_with = batch.without_tensors(), batch.known_rows
         kind = (batch.kind, self._fingerprint())
         with self.layer_named():
-            after = self._check(kind, template, batch, eager)
+            workers = self._workers(batch)
+            with tf.control_dependencies(workers.begun):
+                after = self._check(kind, template, batch, eager)
             of_trace = self._checks[kind].of_trace if eager and kind in self._checks else OfTrace()
             draws = self._draws.get(kind, ())
             copied = template.with_copies({number: len(of_copies) for number, of_copies in of_trace.ways.items()})
-            workers = self._workers(batch)
             merged = data_parallel(copied, batch, self._plan, eager, workers, self.slices, of_trace, draws, after)
         self._draws[kind] = merged.traced.draws
         refuse_new_weights(self._template, known)
