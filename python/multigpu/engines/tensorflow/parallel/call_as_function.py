@@ -18,7 +18,7 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.attached import logits_of, mask_of, with_logits, with_mask
-from multigpu.engines.tensorflow.private_api.gradients import with_gradient
+from multigpu.engines.tensorflow.private_api.gradients import tapes_of_their_own, with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
@@ -94,7 +94,8 @@ class CallAsFunction:
     def _call(self, args: tuple, kwargs: dict[str, Any], attached: list, kind: int) -> tuple:
         del kind  # part of TensorFlow's key for the trace
         args, kwargs = _with_attached((args, kwargs), attached)
-        merged = self._spread(args, kwargs)
+        with tapes_of_their_own():  # the trace serves later calls, too
+            merged = self._spread(args, kwargs)
         assert isinstance(merged, Merged)  # as always in a trace
         given = (
             keras.tree.map_structure(Constant.of, merged.outputs),

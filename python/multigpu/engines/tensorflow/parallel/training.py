@@ -46,6 +46,7 @@ class Training(TrackedAsTemplate, keras.Model):
 
     def _begin(self) -> None:
         """Prepare to spread calls of the template."""
+        self.supports_jit = False  # a plain model with it as a part would become one XLA program, on one device
         self._spread = DataParallelCall(self.template, self.plan)
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
