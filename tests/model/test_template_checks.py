@@ -539,7 +539,7 @@ def test_a_class_without_call_is_refused_with_its_parts_named_and_that_remedy_wo
     model.built = built
     assert refusal(model) == (
         "Expected a model whose class defines `call()`: that is the call that is spread over the devices. Received: "
-        "'gan' of the class WithoutCall, which has none. Make those parts parallel instead, "
+        "'gan' of the class WithoutCall, which has none. Make its parts parallel instead, "
         f"{REMEDIES[built]}; and train the model as it is."
     )
     if built:

@@ -55,6 +55,6 @@ def parallel_parts(model: keras.Model) -> str:
         return "Let `train_step` call the model itself, or train it on one device: layers cannot be made parallel."
     if model.built:  # Keras accepts no other parts
         lines = ", ".join(f"`self.{name} = multi_gpu_model({name})`" for name in names)
-        return f"Make those parts parallel instead, in `__init__` of the class: {lines}; and train the model as it is."
+        return f"Make its parts parallel instead, in `__init__` of the class: {lines}; and train the model as it is."
     lines = ", ".join(f"`model.{name} = multi_gpu_model(model.{name})`" for name in names)
-    return f"Make those parts parallel instead, before `compile()`: {lines}; and train the model as it is."
+    return f"Make its parts parallel instead, before `compile()`: {lines}; and train the model as it is."

@@ -151,3 +151,72 @@ def test_nor_have_they_in_a_loop_of_ones_own(of, in_a_graph):
     assert missing == expected == [False] * 5 + [of is not slope_and_value]
     for given, known in zip(numbers, of_one, strict=True):
         np.testing.assert_allclose(given, known, rtol=1e-9, atol=1e-12)
+
+
+def gradient_of_a_vectorized_call(model, x):
+    with tf.GradientTape() as tape:
+        loss = ops.sum(tf.vectorized_map(model, x) ** 2)
+    return tape.gradient(loss, model.trainable_variables)
+
+
+def gradient_of_a_jacobian(model, x):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = model(x[0])
+        loss = ops.sum(inner.jacobian(y, x) ** 2)
+    return outer.gradient(loss, model.trainable_variables)
+
+
+def gradient_of_vectorized_gradients(model, x):
+    def slope(x):
+        with tf.GradientTape() as inner:
+            y = ops.sum(model(x) ** 2)
+        return ops.sum(inner.gradient(y, model.trainable_variables[0]) ** 2)
+
+    with tf.GradientTape() as outer:
+        loss = ops.sum(tf.vectorized_map(slope, x))
+    return outer.gradient(loss, model.trainable_variables[0])
+
+
+def gradients_of_each_row(model, x):
+    def of_one(x):
+        with tf.GradientTape() as tape:
+            loss = ops.sum(model(x[None]) ** 2)
+        return tape.gradient(loss, model.trainable_variables)
+
+    return tf.vectorized_map(of_one, x[0])
+
+
+def jacobian_of_weights(model, x):
+    with tf.GradientTape() as tape:
+        loss = ops.sum(model(x[0]) ** 2, 1)
+    return tape.jacobian(loss, model.trainable_variables)
+
+
+def dense() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((3,)), layers.Dense(4, activation="tanh"), layers.Dense(2)])
+
+
+@pytest.mark.parametrize("around", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["direct", "function"])
+@pytest.mark.parametrize(
+    "derive", [gradient_of_a_vectorized_call, gradient_of_a_jacobian, gradient_of_vectorized_gradients]
+)
+def test_a_gradient_through_a_vectorized_call_is_refused_as_it_would_be_zero(derive, around):
+    model = multi_gpu_model(dense(), gpus=2)
+    x = tf.random.stateless_normal((4, 7, 3), [0, 0], dtype="float64")
+    with pytest.raises(ValueError, match="vectoriz") as refused:
+        around(lambda: derive(model, x))()
+    assert "Expected gradients of a parallel model that do not pass through `tf.vectorized_map`" in str(
+        refused.value.__cause__ or refused.value
+    )
+
+
+@pytest.mark.parametrize("derive", [gradients_of_each_row, jacobian_of_weights])
+def test_gradients_in_a_vectorized_call_are_those_of_one_device(derive):
+    template = dense()
+    x = tf.random.stateless_normal((4, 7, 3), [0, 0], dtype="float64")
+    expected, actual = derive(template, x), derive(multi_gpu_model(template, gpus=2), x)
+    for of_one, of_several in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(of_several, of_one, rtol=1e-9, atol=1e-12)

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from cases import some
 from equality import assert_same_training, random_rows
 from forked_python import python
 from keras import layers
+
+from multigpu import multi_gpu_model
 
 TRAIN = """
 import sys
@@ -109,3 +112,28 @@ def test_a_template_with_a_loop_or_a_branch_trains_as_on_one_device_where_xla_is
         y,
         compile=lambda: {"optimizer": "sgd", "loss": "mse", "jit_compile": next(jit_compile)},
     )
+
+
+class Gpu:
+    """All that Keras asks of a GPU before it compiles a model with XLA."""
+
+    device_type = "GPU"
+
+
+def test_a_plain_model_with_a_parallel_part_is_not_compiled_by_xla_where_there_are_gpus(monkeypatch):
+    devices = tf.config.list_physical_devices
+
+    def train(part):
+        keras.utils.set_random_seed(0)
+        template = keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="tanh")])
+        model = keras.Sequential([keras.Input((4,)), part(template), layers.Dense(2)])
+        with monkeypatch.context() as patched:
+            patched.setattr(tf.config, "list_physical_devices", lambda *kind: [*devices(*kind), Gpu()])
+            model.compile("sgd", "mse")
+        return model, model.fit(random_rows(7, 4), random_rows(7, 2, seed=1), verbose=0).history["loss"]
+
+    plain, of_one = train(lambda template: template)
+    model, of_several = train(lambda template: multi_gpu_model(template, gpus=2))
+    assert plain.jit_compile
+    assert not model.jit_compile
+    np.testing.assert_allclose(of_several, of_one, rtol=1e-5)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.attached import logits_of, mask_of, with_logits, with_mask
-from multigpu.engines.tensorflow.private_api.gradients import tapes_of_their_own, with_gradient
+from multigpu.engines.tensorflow.private_api.gradients import note_variables, tapes_of_their_own, with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
@@ -77,6 +77,7 @@ class CallAsFunction:
         taken = args, kwargs, _attached_to((args, kwargs)), kind
         function: Any = self._function.get_concrete_function(*taken)
         graph, gated = function.graph, self._with_gates(function)
+        note_variables(function)
         structure = GradientStructure()
         if gated:
             taken = *_leaving((args, kwargs), structure), *taken[2:]

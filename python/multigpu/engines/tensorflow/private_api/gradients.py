@@ -10,7 +10,9 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # its switch of tapes: see `tapes_of_their_own`
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops  # its registry of gradients: see `_tie`
+from tensorflow.python.ops.parallel_for import pfor  # its table of converters: see `_vectorized`
 
+from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.private_api.graphs import outermost
 
 ATTRIBUTE = "_multigpu_gradients"  # types of a graph
@@ -64,6 +66,16 @@ def tapes_of_their_own() -> Iterator[None]:
             pywrap_tfe.TFE_Py_TapeSetStopOnThread()
 
 
+def note_variables(function: tf.types.experimental.ConcreteFunction) -> None:
+    """Tell code around a call which variables it reads. While tapes are stopped, TensorFlow does not do so itself.
+
+    `tf.recompute_grad` stops them, and returns gradients of the variables that it was told of.
+    """
+    if pywrap_tfe.TFE_Py_TapeSetIsStopped():
+        for variable in function.variables:
+            variable.read_value()
+
+
 def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     """Return a gradient as one tensor. Functions that take some rows, such as `tf.gather`, have rows as gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -105,3 +117,39 @@ class _Weak:
         function = self._function()
         assert function is not None  # the graph holds it, and every caller has an op of that graph
         return function(*args)
+
+
+def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
+    """Return TensorFlow's converter of the op of a custom gradient, with an error in place of a gradient of zeros.
+
+    `tf.vectorized_map` and Jacobians run one op for all elements. For the op of a custom gradient, they leave out the
+    gradient, and inside of ours nothing is recorded. There is no public way to convert an op.
+    """
+
+    @functools.wraps(converter)
+    def convert(given: Any) -> list:
+        converted = converter(given)
+        name = given.op.node_def.attr["_gradient_op_type"].s.decode()
+        if not isinstance(ops.gradient_registry._registry.get(name, {}).get("type"), _Weak):
+            return converted
+        tensors = _without_gradient(*(each.t for each in converted))
+        return [each._replace(t=x) for each, x in zip(converted, tensors, strict=True)]
+
+    return convert
+
+
+@tf.custom_gradient
+def _without_gradient(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+    def gradient(*upstream: tf.Tensor) -> Any:
+        raise refuse(
+            "gradients of a parallel model that do not pass through `tf.vectorized_map`, or through a Jacobian, which "
+            "vectorizes, too",
+            "one that does",
+            "Use `tf.map_fn`, or `experimental_use_pfor=False` for the Jacobian; or call the template, which runs on "
+            "one device.",
+        )
+
+    return tensors, gradient
+
+
+pfor._pfor_converter_registry["IdentityN"] = _vectorized(pfor._pfor_converter_registry["IdentityN"])
