@@ -129,11 +129,11 @@ def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
     @functools.wraps(converter)
     def convert(given: Any) -> list:
         converted = converter(given)
-        name = given.op.node_def.attr["_gradient_op_type"].s.decode()
-        if not isinstance(ops.gradient_registry._registry.get(name, {}).get("type"), _Weak):
+        name, table = given.op.node_def.attr["_gradient_op_type"].s.decode(), ops.gradient_registry._registry
+        if name not in table or not isinstance(table[name]["type"], _Weak):
             return converted
         tensors = _without_gradient(*(each.t for each in converted))
-        return [each._replace(t=x) for each, x in zip(converted, tensors, strict=True)]
+        return [pfor.wrap(x, each.is_stacked) for x, each in zip(tensors, converted, strict=True)]
 
     return convert
 

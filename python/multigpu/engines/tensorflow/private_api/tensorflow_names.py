@@ -73,7 +73,7 @@ TENSORFLOW = Required(
         "tensorflow.python.framework.ops:gradient_registry": ("_registry",),
         "tensorflow.python.ops.cond_v2": ("cond_v2", "indexed_case"),
         "tensorflow.python.ops.custom_gradient": ("_eager_mode_decorator", "_graph_mode_decorator"),
-        "tensorflow.python.ops.parallel_for.pfor": ("_pfor_converter_registry",),
+        "tensorflow.python.ops.parallel_for.pfor": ("_pfor_converter_registry", "wrap"),
         "tensorflow.python.ops.while_v2": ("while_loop",),
     },
     names_in_code={
