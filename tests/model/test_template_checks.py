@@ -482,7 +482,7 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
         parallel.fit(np.ones((6, 4), "float32"), verbose=0)
     assert (
         "Expected `train_step` of CallsItsParts to call the model itself, as `self(x, training=True)`: that is the "
-        "call that is spread over the devices. Received: one that only calls parts of it. Make those parts parallel "
+        "call that is spread over the devices. Received: one that only calls parts of it. Make its parts parallel "
         "instead, in `__init__` of the class: `self.encoder = multi_gpu_model(encoder)`; and train the model as it is."
     ) in str(error.value)
     if not run_eagerly:  # refused while traced: not a single step was taken
