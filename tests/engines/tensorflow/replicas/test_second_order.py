@@ -213,8 +213,26 @@ def test_a_gradient_through_a_vectorized_call_is_refused_as_it_would_be_zero(der
     )
 
 
-@pytest.mark.parametrize("derive", [gradients_of_each_row, jacobian_of_weights])
-def test_gradients_in_a_vectorized_call_are_those_of_one_device(derive):
+def gradient_of_a_mapped_call(model, x):
+    with tf.GradientTape() as tape:
+        loss = ops.sum(tf.map_fn(model, x) ** 2)
+    return tape.gradient(loss, model.trainable_variables)
+
+
+@tf.function(autograph=False)
+def gradient_of_a_jacobian_by_loops(model, x):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape(persistent=True) as inner:
+            inner.watch(x)
+            y = model(x[0])
+        loss = ops.sum(inner.jacobian(y, x, experimental_use_pfor=False) ** 2)
+    return outer.gradient(loss, model.trainable_variables[:-1])
+
+
+@pytest.mark.parametrize(
+    "derive", [gradients_of_each_row, jacobian_of_weights, gradient_of_a_mapped_call, gradient_of_a_jacobian_by_loops]
+)
+def test_gradients_in_a_vectorized_call_or_by_loops_are_those_of_one_device(derive):
     template = dense()
     x = tf.random.stateless_normal((4, 7, 3), [0, 0], dtype="float64")
     expected, actual = derive(template, x), derive(multi_gpu_model(template, gpus=2), x)

@@ -138,7 +138,7 @@ def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
     return convert
 
 
-@tf.custom_gradient
+@custom_gradient
 def _without_gradient(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
     def gradient(*upstream: tf.Tensor) -> Any:
         raise refuse(
