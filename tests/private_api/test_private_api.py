@@ -5,6 +5,7 @@
 
 import ast
 import contextlib
+import gc
 import functools
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -385,6 +386,21 @@ def test_a_gradient_leaves_with_its_graph():
     during = set(ops.gradient_registry._registry) - before
     assert concrete(tf.constant(3.0)) == 6
     assert len(during) == 1
+
+
+def test_so_does_one_in_a_vectorized_call():
+    from tensorflow.python.framework import ops
+
+    def doubled(x):
+        double = custom_gradient(lambda x: (2 * x, lambda upstream: 2 * upstream))
+        vectorized = tf.function(lambda x: tf.vectorized_map(double, x))
+        np.testing.assert_array_equal(vectorized(x), 2 * x)
+        del vectorized
+        gc.collect()
+        return len(ops.gradient_registry._registry)
+
+    counts = [doubled(tf.constant([1.0, 2.0])) for _ in range(4)]
+    assert counts[1] == counts[-1]  # TensorFlow keeps one function, the last one
 
 
 @pytest.mark.parametrize("scope", [contextlib.nullcontext, side_by_side])
