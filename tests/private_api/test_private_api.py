@@ -5,8 +5,8 @@
 
 import ast
 import contextlib
-import gc
 import functools
+import gc
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
