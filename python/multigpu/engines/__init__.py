@@ -21,45 +21,16 @@ from typing import TYPE_CHECKING, Any
 from multigpu.base.refusal import refuse
 
 if TYPE_CHECKING:  # all engines have the same types as this one
-    from multigpu.engines.tensorflow.batches.fit_arguments import arguments_with_batches as arguments_with_batches
-    from multigpu.engines.tensorflow.batches.fit_arguments import fit_arguments as fit_arguments
-    from multigpu.engines.tensorflow.batches.without_lookahead import (
-        batches_without_lookahead as batches_without_lookahead,
-    )
-    from multigpu.engines.tensorflow.cluster.join import join as join
-    from multigpu.engines.tensorflow.cluster.join import join_cluster as join_cluster
-    from multigpu.engines.tensorflow.devices.gpu_table import device_table as device_table
-    from multigpu.engines.tensorflow.devices.gpu_table import hide_gpus as hide_gpus
-    from multigpu.engines.tensorflow.devices.logical import present_device as present_device
-    from multigpu.engines.tensorflow.devices.logical import simulate as simulate
-    from multigpu.engines.tensorflow.devices.logical import visible_devices as visible_devices
-    from multigpu.engines.tensorflow.multi_worker.handshake import synchronize_workers as synchronize_workers
-    from multigpu.engines.tensorflow.multi_worker.training import MultiWorkerTraining as MultiWorkerTraining
-    from multigpu.engines.tensorflow.parallel.joined_cluster import joined_cluster as joined_cluster
-    from multigpu.engines.tensorflow.parallel.on_device import on_device as on_device
-    from multigpu.engines.tensorflow.parallel.row_checks import check_rows as check_rows
-    from multigpu.engines.tensorflow.parallel.training import Training as Training
-    from multigpu.engines.tensorflow.profiling.device_estimates import estimate_devices as estimate_devices
-    from multigpu.engines.tensorflow.profiling.layer_estimates import estimate_layers as estimate_layers
-    from multigpu.engines.tensorflow.profiling.one_device import on_one_device as on_one_device
-    from multigpu.engines.tensorflow.weights.home_parts import part_devices as part_devices
-    from multigpu.engines.tensorflow.weights.limits import OUT_OF_MEMORY as OUT_OF_MEMORY
-    from multigpu.engines.tensorflow.weights.limits import start_with_one_thread as start_with_one_thread
-    from multigpu.engines.tensorflow.weights.move import holders as holders
-    from multigpu.engines.tensorflow.weights.move import move as move
-    from multigpu.engines.tensorflow.weights.owners import place_weights as place_weights
+    from multigpu.engines.tensorflow.names import *  # noqa: F403
 
 ENGINES = ("tensorflow", "jax")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the engine, imported at its first use."""
+    """Return a name of the engine, which is imported at the first use of one."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    engine = importlib.import_module(f"{__name__}.{_backend()}")
-    if name not in engine.MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(f"{engine.__name__}.{engine.MODULES[name]}"), name)
+    globals()[name] = getattr(importlib.import_module(f"{__name__}.{_backend()}.names"), name)
     return globals()[name]
 
 

@@ -1,6 +1,7 @@
 """Which devices are at work, and what is refused: the words are those of the engine on TensorFlow."""
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,6 @@ from keras import layers
 
 import multigpu
 from multigpu import engines
-from multigpu.engines import ENGINES
 from multigpu.engines.jax.device_table import device_table
 from multigpu.engines.jax.devices import make_mesh, prime_factors
 
@@ -155,8 +155,9 @@ def test_tensorflow_is_not_sought_until_keras_does_so_for_a_keras_file(tmp_path)
     assert done.stdout == "done\nsought\n", done.stderr
 
 
-def test_both_engines_have_the_same_names():
-    names = {kind: set(importlib.import_module(f"multigpu.engines.{kind}").MODULES) for kind in ENGINES}
-    assert names["jax"] == names["tensorflow"]
-    for name in names["jax"]:
-        assert getattr(engines, name) is not None
+def test_the_engine_has_the_names_of_the_page_and_no_other():
+    table = " ".join(line.split("|")[1] for line in engines.__doc__.splitlines() if "|" in line)
+    listed = sorted(re.findall(r"`(\w+)`", table))
+    names = vars(importlib.import_module("multigpu.engines.jax.names"))
+    assert sorted(name for name in names if not name.startswith("_")) == listed
+    assert all(getattr(engines, name) is not None for name in listed)
