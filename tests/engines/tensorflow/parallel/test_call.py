@@ -110,7 +110,7 @@ def test_no_worker_of_several_runs_a_direct_call_op_by_op():
     """It would run another program than the others, and all would wait."""
     parallel = multi_gpu_model(model_with(NEED_VALUES["NumPy"]), 2)
     spread = parallel._spread
-    alone = Reduction(spread._plan.first_devices)
+    alone = Reduction()
     spread._plan = dataclasses.replace(spread._plan, cluster=object())
     with (
         pytest.raises(AttributeError, match="numpy"),

@@ -85,7 +85,7 @@ def test_a_hundred_small_tensors_are_one_transfer():
 
 def test_nothing_to_send_is_no_bucket():
     assert make_buckets([]) == []
-    assert send([], [], DEVICES[:3], GradientStructure(), Reduction(DEVICES[:3])) == [[], [], []]
+    assert send([], [], DEVICES[:3], GradientStructure(), Reduction()) == [[], [], []]
 
 
 def weights_and_buckets():
@@ -100,7 +100,7 @@ def weights_and_buckets():
 @pytest.mark.parametrize("num_replicas", [1, 2, 5])
 def test_every_replica_receives_every_value(num_replicas):
     weights, buckets = weights_and_buckets()
-    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure(), Reduction(DEVICES[:num_replicas]))
+    received = send(weights, buckets, DEVICES[:num_replicas], GradientStructure(), Reduction())
     assert len(received) == num_replicas
     for buffers in received:
         for value, weight in zip(unpack(buffers, buckets), weights, strict=True):
@@ -113,7 +113,7 @@ def gradients(num_replicas, connected):
     notes = GradientStructure()
     notes.connect(connected)
     with tf.GradientTape() as tape:
-        received = send(weights, buckets, DEVICES[:num_replicas], notes, Reduction(DEVICES[:num_replicas]))
+        received = send(weights, buckets, DEVICES[:num_replicas], notes, Reduction())
         losses = [
             (replica + 1.0) * tf.add_n([tf.reduce_sum(w**2) for w in unpack(buffers, buckets)])
             for replica, buffers in enumerate(received)

@@ -48,17 +48,6 @@ class Group:
             communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
         )
 
-    def all(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """Return the `x` of all devices of the group, stacked in their order, on each device. Else as a sum."""
-        return tf.raw_ops.CollectiveGather(
-            input=x[tf.newaxis],
-            group_size=self.size,
-            group_key=_groups.of(self.name),
-            instance_key=self._number(x, label),
-            shape=[self.size, *x.shape],
-            communication_hint="ring",
-        )
-
     def _number(self, x: tf.Tensor, label: str) -> int:
         sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
         return sums.number(self.name, label, x.dtype.name)

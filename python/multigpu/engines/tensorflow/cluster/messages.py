@@ -1,5 +1,6 @@
 """Messages between workers outside of training steps: numbers, texts, and the chief's values."""
 
+import io
 import itertools
 from collections.abc import Sequence
 
@@ -44,25 +45,12 @@ def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
 
 def broadcast_variables(variables: Sequence[keras.Variable], cluster: Cluster) -> None:
     """Give variables the chief's values. Text stays unchanged on each worker."""
-    by_type: dict[tf.DType, list[tf.Variable]] = {}
-    for variable in map(backing_variable, variables):
-        if variable.dtype != tf.string:
-            by_type.setdefault(variable.dtype, []).append(variable)
-    for dtype, members in by_type.items():
-        _take(members, dtype, cluster)
-
-
-def _take(variables: Sequence[tf.Variable], dtype: tf.DType, cluster: Cluster) -> None:
-    """Give variables the chief's values of one type exactly, as the integers of their bytes."""
-    mine = b"".join(variable.numpy().tobytes() for variable in variables)
-    padded = np.frombuffer(mine + bytes(-len(mine) % 4), "int32")
-    pieces = [padded[start : start + PIECE] for start in range(0, len(padded), PIECE)]
-    if not cluster.is_chief:
-        pieces = [np.zeros_like(piece) for piece in pieces]
-    told = b"".join(all_reduce(piece, cluster).tobytes() for piece in pieces)
-    values = np.frombuffer(told[: len(mine)], dtype.as_numpy_dtype)
-    start = 0
-    for variable in variables:
-        size = int(np.prod(variable.shape))
-        variable.assign(values[start : start + size].reshape(variable.shape))
-        start += size
+    numbers = [variable for variable in map(backing_variable, variables) if variable.dtype != tf.string]
+    values = [variable.numpy() for variable in numbers]
+    mine = b"".join(value.tobytes() for value in values)
+    whole = np.frombuffer(mine + bytes(-len(mine) % 4), "int32")  # exact for each type
+    sent = whole if cluster.is_chief else np.zeros_like(whole)
+    pieces = [all_reduce(sent[start : start + PIECE], cluster) for start in range(0, len(sent), PIECE)]
+    told = io.BytesIO(b"".join(piece.tobytes() for piece in pieces))
+    for variable, value in zip(numbers, values, strict=True):
+        variable.assign(np.frombuffer(told.read(value.nbytes), value.dtype).reshape(value.shape))

@@ -24,9 +24,8 @@ class Reduction:
     counted: tf.Tensor | int = 1
     begun: Sequence[tf.Tensor] = ()
 
-    def __init__(self, devices: Sequence[str], first_replica: int = 0) -> None:
+    def __init__(self, first_replica: int = 0) -> None:
         self.first_replica = first_replica
-        self._devices = tuple(devices)
 
     @property
     def in_forward_pass(self) -> "Reduction":

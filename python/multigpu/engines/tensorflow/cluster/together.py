@@ -4,7 +4,7 @@ Each worker computes a mean loss on its own rows: L = Σ over workers of (their 
 and averaged state are combined in the same way. Sums over rows are added.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.collective import Group
 from multigpu.engines.tensorflow.cluster.reduction import AddUp, Gradient, Merge, Reduction
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
-from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather
+from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather, in_place
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense, with_gradient
 
 
@@ -41,17 +41,17 @@ class Together(Reduction):
 
     several = True
 
-    def __init__(self, cluster: Cluster, model: str, devices: Sequence[str], rows: tf.Tensor, step: Step) -> None:
+    def __init__(self, cluster: Cluster, model: str, replicas: int, rows: tf.Tensor, step: Step) -> None:
         """Prepare the sums of one call.
 
         Args:
             cluster: the workers.
             model: a name that distinguishes this model's sums from another's.
-            devices: this worker's devices.
+            replicas: the number of this worker's replicas.
             rows: (), rows of this worker's batch.
             step: the step in which the call is made.
         """
-        super().__init__(devices, first_replica=cluster.number * len(devices))
+        super().__init__(first_replica=cluster.number * replicas)
         self.counted, self._joint = step.counts, step.joint
         self._cluster = cluster
         self._model = model
@@ -63,7 +63,7 @@ class Together(Reduction):
     @property
     def in_forward_pass(self) -> Reduction:
         """All workers if all of them make this call, or this one if each worker calls by itself."""
-        return self if self._joint else Reduction(self._devices, self.first_replica)
+        return self if self._joint else Reduction(self.first_replica)
 
     def rows(self, x: Gradient, add_up: AddUp, owner: str, label: str) -> Gradient:
         """Return the rows of a weight's gradient. See `Reduction.rows`."""
@@ -95,7 +95,7 @@ class Together(Reduction):
         """
         with tf.device(owner):
             if merge is not None:
-                return merge(self._group(self._cluster.size, owner).all(x, f"{self._model} {label}"))
+                return merge(self._sum(in_place(x, self._cluster), owner, label))
             total = self._sum(self._weighed(x), owner, f"{label} backward")
             return tf.math.divide_no_nan(total, tf.cast(self._share(), total.dtype))
 
@@ -153,10 +153,8 @@ class Together(Reduction):
         return tf.math.divide_no_nan(self._rows, self.total_rows())
 
     def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        return self._group(self._cluster.size, owner).sum(x, f"{self._model} {label}")
-
-    def _group(self, size: int, devices: str) -> Group:
-        return Group(size, f"{size} of {devices}")
+        size = self._cluster.size
+        return Group(size, f"{size} of {owner}").sum(x, f"{self._model} {label}")
 
 
 def _check_travels(x: tf.Tensor) -> None:

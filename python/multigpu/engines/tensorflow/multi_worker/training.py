@@ -91,7 +91,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             return
         part = data if isinstance(data, Part) else Part(data, tf.constant(1), tf.constant(True))  # of `train_on_batch`
         agreed = self._consensus.of_step(part, step)
-        workers = Together(self._cluster, step, self.plan.first_devices, agreed.rows_here, agreed)
+        workers = Together(self._cluster, step, len(self.plan.replicas), agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
         scaled = LossScaling(agreed, divisor, workers.all_rows, self._has_rows).in_use()
         restored, spread = metrics_kept(part, self._metrics_of_step), self._spread

@@ -199,11 +199,11 @@ class DataParallelCall:
         """Return the workers in this call. Outside of a step, all workers make it if it trains or takes a gradient."""
         cluster = self._plan.cluster
         if cluster is None:
-            return Reduction(self._plan.first_devices)
+            return Reduction()
         step = self.step or Step(joint=batch.training is True)
         with tf.device("CPU:0"):
             rows = batch.count_rows()
-        return Together(cluster, self._model, self._plan.first_devices, rows, step)
+        return Together(cluster, self._model, len(self._plan.replicas), rows, step)
 
     def _fingerprint(self) -> tuple:
         """Return the values besides arguments on which a trace depends: frozen layers, devices, compilation."""

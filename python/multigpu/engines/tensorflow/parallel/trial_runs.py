@@ -75,7 +75,7 @@ class TrialRuns:
             WholeBatchError: the trace shows that a layer mixes rows.
         """
         self._template = dataclasses.replace(template, statistics=HeldStatistics(template.layers), jit_compile=False)
-        self._workers = Reduction(plan.first_devices)
+        self._workers = Reduction()
         plan = dataclasses.replace(plan, groups=(), parts=())
         self._replica = Replica(self._template, batch, alone=False, workers=self._workers, plan=plan)
         self._batch = batch

@@ -102,21 +102,9 @@ def _tie(name: str, graph: tf.Graph) -> None:
     """Leave only a weak reference in TensorFlow's table. There is no public way to remove an entry."""
     table = ops.gradient_registry._registry
     gradient = table[name]["type"]
-    table[name] = {**table[name], "type": _Weak(gradient)}
+    table[name] = {**table[name], "type": weakref.proxy(gradient)}
     setattr(graph, ATTRIBUTE, [*getattr(graph, ATTRIBUTE, ()), gradient])
     weakref.finalize(gradient, table.pop, name, None)
-
-
-class _Weak:
-    """Calls a function as long as another object holds it."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = weakref.ref(function)
-
-    def __call__(self, *args: Any) -> Any:
-        function = self._function()
-        assert function is not None  # the graph holds it, and every caller has an op of that graph
-        return function(*args)
 
 
 def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
@@ -130,7 +118,7 @@ def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
     def convert(given: Any) -> list:
         converted = converter(given)
         name, table = given.op.node_def.attr["_gradient_op_type"].s.decode(), ops.gradient_registry._registry
-        if name not in table or not isinstance(table[name]["type"], _Weak):
+        if name not in table or not isinstance(table[name]["type"], weakref.CallableProxyType):
             return converted
         tensors = _without_gradient(*(each.t for each in converted))
         return [pfor.wrap(x, each.is_stacked) for x, each in zip(tensors, converted, strict=True)]

@@ -14,21 +14,8 @@ from tensorflow.python.framework.tensor_util import constant_value_as_shape
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
 
 from multigpu.base.replaced import entered, replaced
+from multigpu.engines.tensorflow.private_api.tensorflow_names import BY_COUNTER, BY_SEED, OTHERS
 
-BY_COUNTER = (  # ops that receive a key and the counter of their first number
-    "stateless_random_uniform_v2",
-    "stateless_random_uniform_int_v2",
-    "stateless_random_uniform_full_int_v2",
-    "stateless_random_normal_v2",
-    "stateless_truncated_normal_v2",
-)
-OTHERS = ("stateless_random_gamma_v3",)
-BY_SEED = (
-    "stateless_multinomial",
-    "stateless_random_binomial",
-    "stateless_random_poisson",
-    "stateless_parameterized_truncated_normal",
-)
 KEEPING_STATE = {  # how to draw the same from a seed
     "random_uniform": lambda seed, shape, dtype: tf.random.stateless_uniform(shape, seed, dtype=dtype),
     "random_uniform_int": lambda seed, shape, minval, maxval: tf.random.stateless_uniform(

@@ -2,6 +2,22 @@
 
 from multigpu.private_api.required import Required
 
+# functions that draw random numbers
+BY_COUNTER = (  # they receive a key and the counter of their first number
+    "stateless_random_uniform_v2",
+    "stateless_random_uniform_int_v2",
+    "stateless_random_uniform_full_int_v2",
+    "stateless_random_normal_v2",
+    "stateless_truncated_normal_v2",
+)
+OTHERS = ("stateless_random_gamma_v3",)
+BY_SEED = (
+    "stateless_multinomial",
+    "stateless_random_binomial",
+    "stateless_random_poisson",
+    "stateless_parameterized_truncated_normal",
+)
+
 TENSORFLOW = Required(
     library="TensorFlow",
     package="tensorflow",
@@ -45,20 +61,8 @@ TENSORFLOW = Required(
             "random_uniform_int",
             "truncated_normal",
         ),
-        "tensorflow.python.ops.gen_stateless_random_ops": (
-            "stateless_multinomial",
-            "stateless_parameterized_truncated_normal",
-            "stateless_random_binomial",
-            "stateless_random_poisson",
-        ),
-        "tensorflow.python.ops.gen_stateless_random_ops_v2": (
-            "stateless_random_gamma_v3",
-            "stateless_random_normal_v2",
-            "stateless_random_uniform_full_int_v2",
-            "stateless_random_uniform_int_v2",
-            "stateless_random_uniform_v2",
-            "stateless_truncated_normal_v2",
-        ),
+        "tensorflow.python.ops.gen_stateless_random_ops": BY_SEED,
+        "tensorflow.python.ops.gen_stateless_random_ops_v2": (*BY_COUNTER, *OTHERS),
         "tensorflow.python.saved_model.save": ("save",),
         "tensorflow:__internal__.autograph": ("control_status_ctx",),
         "tensorflow.python.eager.polymorphic_function.autograph_util": ("py_func_from_autograph",),

@@ -19,7 +19,8 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.batches.split_merge import Position, count_rows
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
-from multigpu.engines.tensorflow.private_api.random_ops import BY_COUNTER, draws_replaced, known_sizes
+from multigpu.engines.tensorflow.private_api.random_ops import draws_replaced, known_sizes
+from multigpu.engines.tensorflow.private_api.tensorflow_names import BY_COUNTER
 from multigpu.engines.tensorflow.replicas.open_shapes import ROWS, OpenShapes
 
 PARAMETERS = ("alpha", "counts", "probs", "lam", "means", "stddevs", "minvals", "maxvals")  # which may have rows, too
