@@ -66,11 +66,6 @@ class Plan:
         """The devices of each replica: one, or as many as the template has parts."""
         return self.groups or tuple((device,) for device in self.devices)
 
-    @property
-    def first_devices(self) -> tuple[str, ...]:
-        """The first device of each replica."""
-        return tuple(group[0] for group in self.replicas)
-
     def slices_on(self, device: str) -> list[int]:
         """Return the numbers of the replicas that run on a device, or have a part there."""
         return [number for number, group in enumerate(self.replicas) if device in group]

@@ -23,7 +23,7 @@ def sharded(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
         return dataset.map(as_part(dataset))
     if policy == FILE or (policy != DATA and reads_files(dataset)):
         with contextlib.suppress(*(() if policy == FILE else (tf.errors.OpError,))):  # too few files
-            return _auto_shard(dataset.flat_map(_all_parts(dataset, cluster)), FILE, cluster)
+            return _by_files(dataset.flat_map(_all_parts(dataset, cluster)), cluster)
     return dataset.map(own_part(dataset, cluster))
 
 
@@ -41,28 +41,21 @@ def takes_none_ahead(dataset: tf.data.Dataset) -> bool:
 
 def own_part(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., Part]:
     """Return a function that cuts this worker's part out of a global batch of the dataset."""
-
-    def own(*batch: Any) -> Part:
-        data = _structure(dataset, batch)
-        mine = share_rows(_rows(data), cluster.size)[cluster.number]
-        taken = tf.nest.map_structure(lambda x: take_rows(x, mine.begin, mine.size), data)
-        return Part(taken, tf.minimum(mine.kept, 1), tf.constant(True))
-
-    return own
+    return lambda *batch: _part(_structure(dataset, batch), cluster, cluster.number)
 
 
 def _all_parts(dataset: tf.data.Dataset, cluster: Cluster) -> Callable[..., tf.data.Dataset]:
     def cut(*batch: Any) -> tf.data.Dataset:
         data = _structure(dataset, batch)
-        begins, sizes, kept = map(tf.stack, zip(*share_rows(_rows(data), cluster.size), strict=True))
-
-        def part(number: tf.Tensor) -> Part:
-            taken = tf.nest.map_structure(lambda x: take_rows(x, begins[number], sizes[number]), data)
-            return Part(taken, tf.minimum(kept[number], 1), tf.constant(True))
-
-        return tf.data.Dataset.range(cluster.size).map(part)
+        return tf.data.Dataset.range(cluster.size).map(lambda number: _part(data, cluster, number))
 
     return cut
+
+
+def _part(data: Any, cluster: Cluster, number: int | tf.Tensor) -> Part:
+    begins, sizes, kept = map(tf.stack, zip(*share_rows(_rows(data), cluster.size), strict=True))
+    taken = tf.nest.map_structure(lambda x: take_rows(x, begins[number], sizes[number]), data)
+    return Part(taken, tf.minimum(kept[number], 1), tf.constant(True))
 
 
 def as_part(dataset: tf.data.Dataset) -> Callable[..., Part]:
@@ -79,9 +72,9 @@ def _rows(data: Any) -> tf.Tensor:
     return count_rows(tf.nest.flatten(data)[:1])
 
 
-def _auto_shard(dataset: tf.data.Dataset, policy: Any, cluster: Cluster) -> tf.data.Dataset:
+def _by_files(dataset: tf.data.Dataset, cluster: Cluster) -> tf.data.Dataset:
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policy
+    options.experimental_distribute.auto_shard_policy = FILE
     return auto_shard(dataset.with_options(options), cluster.size, cluster.number)
 
 

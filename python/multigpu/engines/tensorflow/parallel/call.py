@@ -143,7 +143,7 @@ class DataParallelCall:
     def _note(self, merged: Merged) -> None:
         """Note what a call has shown, and warn of statistics of slices, once for each parallel model."""
         traced = merged.traced
-        self.types = merged.paths.template.by_weight(traced.types)
+        self.types = merged.template.by_weight(traced.types)
         if self.step and self.step.joint:
             self.without_rows = traced.layout.without_rows(merged.outputs)
         self._draws_by_default |= any(map(is_default, traced.updates.variables))
@@ -184,16 +184,14 @@ class DataParallelCall:
         known = self._checks.get(kind)
         if self._due is None or (known and known.is_done) or not (eager or is_on()):
             return []
-        if eager:
-            if known is None or known.seen:  # the layers may have changed since
-                known = FirstBatchCheck(template, batch, self._plan)
-            check = self._checks[kind] = known
-            if is_on():
-                check.now(batch)
-            return []
-        check = known if known and known.belongs_to(batch) else FirstBatchCheck(template, batch, self._plan)
-        self._checks[kind] = check
-        return [check.before_step(self._due)]
+        if known is None or (known.seen if eager else not known.belongs_to(batch)):  # layers may have changed since
+            known = FirstBatchCheck(template, batch, self._plan)
+        self._checks[kind] = known
+        if not eager:
+            return [known.before_step(self._due)]
+        if is_on():
+            known.now(batch)
+        return []
 
     def _workers(self, batch: CallArguments) -> Reduction:
         """Return the workers in this call. Outside of a step, all workers make it if it trains or takes a gradient."""

@@ -20,6 +20,7 @@ from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.attached import logits_of, mask_of, with_logits, with_mask
 from multigpu.engines.tensorflow.private_api.gradients import note_variables, tapes_of_their_own, with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
+from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
@@ -124,11 +125,35 @@ def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
     used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
     reached: dict[int, tuple[tf.Variable, list[int]]] = {}
     for number in used:
-        for weight in merged.paths.behind(results[number]):
+        for weight in _behind(results[number], merged):
             reached.setdefault(id(weight), (weight, []))[1].append(number)
-    added = set(map(id, merged.paths.added()))
+    added = set(map(id, _added(merged)))
     gated = [(w, some) for number, (w, some) in reached.items() if len(some) < len(used) or number in added]
     return [Gate(weight, frozenset(some)) for weight, some in gated]
+
+
+def _behind(tensor: tf.Tensor, merged: Merged) -> list[tf.Variable]:
+    """Return the weights that lead to a tensor of this trace, through replicas or read for the global batch."""
+    reach, template = merged.traced.reach, merged.template
+    assert reach is not None  # it was traced
+    captured = [(id(outside), inside) for outside, inside in tensor.graph.captures if outside.dtype == tf.resource]
+    used, read = merged.structure.behind(tensor, [inside for _, inside in captured])
+    through = [backing_variable(template.weights[number]) for number in reach.weights_of(used)]
+    handles = {captured[number][0] for number in read} | {id(weight.handle) for weight in through}
+    handles |= reach.tables_of(used)
+    known = [*map(backing_variable, template.model.trainable_variables), *reach.tables]
+    return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
+
+
+def _added(merged: Merged) -> list[tf.Variable]:
+    """Return the weights that are only added to results, unless the global batch reads weights as well.
+
+    See `Reach.added`.
+    """
+    reach = merged.traced.reach
+    assert reach is not None  # it was traced
+    numbers = [] if merged.traced.global_batch.calls else reach.added()
+    return [backing_variable(merged.template.weights[number]) for number in numbers]
 
 
 def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:

@@ -1,5 +1,6 @@
 """data_parallel: one batch, many devices. split → send → run → merge. State is updated once."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import Position, RowRange, rows_of_each, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
-from multigpu.engines.tensorflow.parallel.weight_paths import WeightPaths
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
 from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
 from multigpu.engines.tensorflow.replicas.backward import run_replica
@@ -24,11 +24,11 @@ from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
 from multigpu.engines.tensorflow.replicas.traced import Traced
-from multigpu.engines.tensorflow.weights.buckets import buckets_of, is_overwritten, unpack
+from multigpu.engines.tensorflow.weights.buckets import buckets_of
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import GroupSending
 from multigpu.engines.tensorflow.weights.packing import Packing
-from multigpu.engines.tensorflow.weights.send_reduce import arrive, send, send_once
+from multigpu.engines.tensorflow.weights.send_reduce import arrive, send
 from multigpu.plan.plan import Plan
 
 
@@ -47,12 +47,14 @@ class Merged(Given):
     Attributes:
         traced: what the last run has shown, with the types in which weights were sent.
         kept: the attributes of layers that the call has set.
-        paths: the weights that lead to results.
+        template: the state of the template.
+        structure: the results of the replicas.
     """
 
     traced: Traced
     kept: list[Kept]
-    paths: WeightPaths
+    template: TemplateState
+    structure: GradientStructure
 
 
 class Slices(NamedTuple):
@@ -129,7 +131,7 @@ def check_new_values(template: TemplateState, batch: CallArguments, plan: Plan, 
     devices = [device for group in plan.replicas for device in group]
     if not batch.training or not (workers.several or len(set(devices)) < len(devices)):
         return
-    overwritten = [variable.path for variable in template.weights if is_overwritten(variable)]
+    overwritten = [variable.path for variable in template.weights if variable.overwrite_with_gradient]
     if overwritten:
         where = "several workers" if workers.several else f"the devices {devices}"
         raise refuse(
@@ -161,7 +163,8 @@ def run_on_devices(
     devices = [group[0] for group in groups]
     distinct = list(dict.fromkeys(devices))
     sent = dict(zip(distinct, send(weights, buckets, distinct, structure, workers), strict=True))
-    inputs = send_inputs(replica, slices, workers, packing)
+    sending = GroupSending(weights, replica.template.state, replica.plan, [0] * len(replica.variables))
+    inputs = send_inputs(sending, slices, workers, packing)
     one_each = first is not None and len(devices) > 1 and share_a_tape(first)
     results: list[Result] = []
     for device, others in zip(devices, inputs, strict=True):
@@ -175,14 +178,11 @@ def run_on_devices(
     return results, run.shown
 
 
-def send_inputs(replica: Replica, slices: Slices, workers: Reduction, packing: Packing) -> list[list[tf.Tensor]]:
+def send_inputs(sending: GroupSending, slices: Slices, workers: Reduction, packing: Packing) -> list[list[tf.Tensor]]:
     """Send each replica its inputs besides weights: values of the state, its slice, and the slice's position."""
-    buckets = buckets_of(replica.template.state)
-    buffers = send_once(replica.template.state, buckets)
     inputs = []
-    for number, (device, *_) in enumerate(replica.plan.replicas):
-        with tf.device(device):
-            state = unpack(buffers, buckets, "CPU:0", packing.open)
+    for number, (group, state) in enumerate(zip(sending.plan.replicas, sending.send_state(packing), strict=True)):
+        with tf.device(group[0]):
             inputs.append([*state, *slices.inputs(number, workers.first_replica)])
     return inputs
 
@@ -197,14 +197,10 @@ def run_in_stages(
         template.statistics.check_traced_once()
     sending = GroupSending(template.weights, template.state, replica.plan, traces.first.homes)
     copies, buffers = sending.send_weights(traced.types, structure, workers)
-    state = sending.send_state(packing)
-    inputs: list[tf.Tensor] = []
-    for number, group in enumerate(groups):
-        with tf.device(group[0]):
-            inputs += [*state[number], *slices.inputs(number, workers.first_replica)]
+    inputs = send_inputs(sending, slices, workers, packing)
     at, num_weights = replica.plan.merge_device, len(template.weights)
     run = StagedRun(at, structure, workers, packing, 1, traces, copies, num_weights, groups)
-    _, flat = run_replica(run, [*buffers, *inputs])
+    _, flat = run_replica(run, [*buffers, *itertools.chain(*inputs)])
     each = len(flat) // len(groups)
     return [traced.layout.open(flat[first : first + each]) for first in range(0, len(flat), each)], traced
 
@@ -225,16 +221,8 @@ def merge_results(
         computed = of_batch.compute(replica.template, replica.batch, inner[:number], noise, replica.workers)
     traced.updates.assign([result.updates for result in results], slices.kept, replica.workers)
     computed.assign()
-    added = _as_added(losses, computed.losses)
+    averaged = [number for number in range(len(traced.calls.adding)) if number not in computed.losses]
+    added = {**computed.losses, **dict(zip(averaged, losses, strict=True))}
     losses = [added[number] for number in traced.calls.order_of_losses()]
     kept = [each.now() for each in traced.calls.kept]
-    return Merged(layout.outputs(with_rows), losses, traced, kept, WeightPaths(replica.template, traced, structure))
-
-
-def _as_added(averaged: Sequence[tf.Tensor], of_global_batch: Mapping[int, tf.Tensor]) -> list[tf.Tensor]:
-    """Return all added losses in the order in which they were added. The numbers of some are known."""
-    others = iter(averaged)
-    return [
-        of_global_batch[number] if number in of_global_batch else next(others)
-        for number in range(len(averaged) + len(of_global_batch))
-    ]
+    return Merged(layout.outputs(with_rows), losses, traced, kept, replica.template, structure)

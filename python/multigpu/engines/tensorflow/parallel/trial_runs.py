@@ -29,7 +29,6 @@ from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
-from multigpu.engines.tensorflow.weights.buckets import is_overwritten
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -144,7 +143,7 @@ class TrialRuns:
         outputs = [x for x in of_rows if isinstance(x, tf.Tensor) and x.dtype.is_floating]
         upstream = [_weights_of_rows(x, position) for x in outputs]
         given = zip(self._replica.variables, inputs, strict=False)
-        weights = [(v, x) for v, x in given if x.dtype.is_floating and not is_overwritten(v)]
+        weights = [(v, x) for v, x in given if x.dtype.is_floating and not v.overwrite_with_gradient]
         found = tf.gradients(outputs, [x for _, x in weights], upstream, unconnected_gradients="zero")
         gradients: dict[str, tf.Tensor] = {}
         for (variable, _), gradient in zip(weights, map(dense, found), strict=True):  # of each copy of it
@@ -218,7 +217,7 @@ class TrialRuns:
         noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
         in_one_part = scopes_noted(lambda device: contextlib.nullcontext())  # whatever `on_device()` names
         try:
-            device = tf.device(self._replica.plan.first_devices[0])
+            device = tf.device(self._replica.plan.replicas[0][0])
             with tf.init_scope(), device, noise, in_one_part, optimized_once(training=True):
                 yield
         finally:

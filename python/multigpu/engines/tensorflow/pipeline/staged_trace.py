@@ -2,37 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.pipeline.stages import Stage, cut
+from multigpu.engines.tensorflow.pipeline.stages import Passes, Stage, cut
 from multigpu.engines.tensorflow.replicas.parts import Sum, parts_of_ops
 from multigpu.engines.tensorflow.replicas.reach import Reach
 from multigpu.engines.tensorflow.replicas.replica import Replica
-from multigpu.engines.tensorflow.replicas.tapes import Gradient, is_differentiable
+from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Note, Traced, with_facts
-
-
-class Passes(NamedTuple):
-    """The forward and the backward pass of a replica in one trace.
-
-    Attributes:
-        results: the results of the replica.
-        num_forward: the number of ops of the forward pass, which are the first ops.
-        used: the numbers of the results whose gradients it receives.
-        upstream: the gradients of the used results.
-        gradients: the gradients of all inputs of the replica.
-        of_tables: the gradients of the tables that it reads itself.
-    """
-
-    results: list[tf.Tensor]
-    num_forward: int
-    used: list[int]
-    upstream: list[tf.Tensor]
-    gradients: list[Gradient]
-    of_tables: list[Gradient]
 
 
 @dataclass(frozen=True)
@@ -89,15 +69,8 @@ def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[
     function, passes = traced.function, made[-1]
     assert function is not None
     ops = function.graph.get_operations()
-    stages = cut(
-        function,
-        parts_of_ops(ops, traced.parts.of_ops(ops[: passes.num_forward])),
-        passes.num_forward,
-        passes.results,
-        _components([*passes.gradients, *passes.of_tables]),
-        passes.upstream,
-        traced.parts.sums,
-    )
+    parts = parts_of_ops(ops, traced.parts.of_ops(ops[: passes.num_forward]))
+    stages = cut(function, parts, passes, traced.parts.sums)
     return StagedTrace(replica, traced, passes, stages, _homes(stages, function.inputs[: len(replica.variables)]))
 
 
@@ -125,8 +98,3 @@ def _homes(stages: Sequence[Stage], variables: Sequence[tf.Tensor]) -> list[int]
         for x in stage.takes:
             first.setdefault(x.name, stage.part)
     return [first.get(x.name, 0) for x in variables]
-
-
-def _components(gradients: Sequence[Gradient]) -> list[tf.Tensor]:
-    present = [gradient for gradient in gradients if gradient is not None]
-    return [x for gradient in present for x in tf.nest.flatten(gradient, expand_composites=True)]

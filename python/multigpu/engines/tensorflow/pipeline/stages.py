@@ -8,11 +8,33 @@ https://arxiv.org/abs/1811.06965.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.pipeline.stage_function import StageFunction
 from multigpu.engines.tensorflow.replicas.parts import Sum
+from multigpu.engines.tensorflow.replicas.tapes import Gradient
+
+
+class Passes(NamedTuple):
+    """The forward and the backward pass of a replica in one trace.
+
+    Attributes:
+        results: the results of the replica.
+        num_forward: the number of ops of the forward pass, which are the first ops.
+        used: the numbers of the results whose gradients it receives.
+        upstream: the gradients of the used results.
+        gradients: the gradients of all inputs of the replica.
+        of_tables: the gradients of the tables that it reads itself.
+    """
+
+    results: list[tf.Tensor]
+    num_forward: int
+    used: list[int]
+    upstream: list[tf.Tensor]
+    gradients: list[Gradient]
+    of_tables: list[Gradient]
 
 
 @dataclass(eq=False)
@@ -41,10 +63,7 @@ class Stage:
 def cut(
     function: tf.types.experimental.ConcreteFunction,
     parts: Mapping[str, int | None],
-    num_forward: int,
-    results: Sequence[tf.Tensor],
-    gradients: Sequence[tf.Tensor],
-    upstream: Sequence[tf.Tensor],
+    passes: Passes,
     sums: Sequence[Sum],
 ) -> list[Stage]:
     """Return the stages of a trace, in an order in which they can run.
@@ -52,24 +71,23 @@ def cut(
     Args:
         function: the trace.
         parts: the parts of its ops, by name. None for an op of no part, which goes to the part of its inputs.
-        num_forward: the number of ops of the forward pass, which are the first ops.
-        results: the result tensors of the forward pass.
-        gradients: the result tensors of the backward pass.
-        upstream: the gradients that the backward pass receives.
+        passes: the passes that it contains.
         sums: placeholders of sums over slices, which are computed between stages, as `Parts.sums`.
     """
-    captured = _captured(function)
+    captured, results = _captured(function), passes.results
+    gradients = tf.nest.flatten([passes.gradients, passes.of_tables], expand_composites=True)
+    gradients = [x for x in gradients if x is not None]
     summed = {total.name: x for total, x, _ in sums}
-    outside = {*names(function.inputs), *names(upstream), *summed}
+    outside = {*names(function.inputs), *names(passes.upstream), *summed}
     effects = list(function.graph.control_outputs)
-    before = {op.name for op in function.graph.get_operations()[:num_forward]}
+    before = {op.name for op in function.graph.get_operations()[: passes.num_forward]}
     forward = _needed([*(x.op for x in results), *(op for op in effects if op.name in before)], outside, summed)
     of_gradients = [x.op for x in gradients if x.name not in outside]
     needed = forward | _needed([*of_gradients, *effects], outside, summed)
     ops = _in_order([op for op in function.graph.get_operations() if op.name in needed], summed)
     stages = _Dealing(parts, forward, outside, summed).deal(ops)
     _connect(stages, [*results, *gradients, *summed.values()], captured)
-    library = StageFunction(function.graph, captured, differentiated=bool(upstream))
+    library = StageFunction(function.graph, captured, differentiated=bool(passes.upstream))
     for stage in stages:
         stage.function = library.trace(stage.ops, stage.takes, stage.gives)
     return stages

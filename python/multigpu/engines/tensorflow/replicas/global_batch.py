@@ -64,22 +64,17 @@ class GlobalBatchCalls:
     ) -> None:
         self.losses, self.variables, self._carried = losses, variables, carried
         ids = set(map(id, variables))
-        self._calls = [
+        self.calls = [
             call
             for call in all_calls(calls.root)
             if (call is calls.root or call.stands_alone)
             and any(_leaves(own, losses, ids, places) for own in own_calls(call))
         ]
         self._root = calls.root
-        needed = [tensor for call in self._calls for tensor in _needed(call, is_root=call is calls.root)]
+        needed = [tensor for call in self.calls for tensor in _needed(call, is_root=call is calls.root)]
         self.tensors = list({id(tensor): tensor for tensor in needed}.values())
-        states = [state for call in self._calls for state in _states(call, is_root=call is calls.root)]
+        states = [state for call in self.calls for state in _states(call, is_root=call is calls.root)]
         self.noise = list({id(state): state for state in states}.values())
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether there are any calls to compute."""
-        return bool(self._calls)
 
     def compute(
         self,
@@ -102,7 +97,7 @@ class GlobalBatchCalls:
         states = {id(of_slice): state for of_slice, state in zip(self.noise, noise, strict=True)}
         whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried, states)
         losses: dict[int, tf.Tensor] = {}
-        for call in self._calls:
+        for call in self.calls:
             scope.calls = replay = _Replay(call, call is self._root, whole.merged, scope.draw_on)
             scope.draw_on(call.draws_from, call.drawn_before)
             first = len(scope.losses)

@@ -37,9 +37,8 @@ def refuse_changes(function: tf.types.experimental.ConcreteFunction, layers: Seq
     Raises:
         WholeBatchError: names the layer, the state and the op that changes it.
     """
-    graph: Any = function.graph
-    for (held, _), op in zip(graph.captures, _changed_by(graph, [inside for _, inside in graph.captures]), strict=True):
-        if op is not None:
+    for held, inside in function.graph.captures:
+        for op in _changing(inside) if inside.dtype == tf.resource else ():
             raise _refusal(_name(held, function, layers), op)
 
 
@@ -70,12 +69,8 @@ def _refusal(held: str, changes: str) -> WholeBatchError:
     )
 
 
-def _changed_by(graph: Any, handles: Sequence[tf.Tensor]) -> list[str | None]:
-    """Return for each handle that a graph receives the type of an op that changes its state, if any."""
-    return [next(_changing(handle), None) if handle.dtype == tf.resource else None for handle in handles]
-
-
 def _changing(handle: tf.Tensor) -> Iterator[str]:
+    """Return the types of the ops that change the state behind a handle."""
     for op in handle.consumers():
         bodies = list(bodies_of(op))
         for body, first in bodies:

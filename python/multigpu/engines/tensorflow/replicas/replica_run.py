@@ -46,7 +46,7 @@ class ReplicaRun(Run):
         return self._taped(arrived)[1]
 
     def _taped(self, arrived: Sequence[tf.Tensor]) -> tuple[Traced, Differentiable]:
-        weights = unpack(arrived[: len(self.buckets)], self.buckets, open_one=self.packing.open)
+        weights = unpack(arrived[: len(self.buckets)], self.buckets, self.packing.open)
         sources = [*weights, *arrived[len(self.buckets) :]]
         traced = self.traced
         if traced and traced.function:

@@ -61,13 +61,8 @@ class Bucket(NamedTuple):
 def buckets_of(variables: Sequence[keras.Variable], types: Sequence[Types] | None = None) -> list[Bucket]:
     """Return the buckets of variables, which are sent in these types, or otherwise as they are stored."""
     known = types or [as_stored(v) for v in variables]
-    travels = [how._replace(is_new_value=is_overwritten(v)) for v, how in zip(variables, known, strict=True)]
+    travels = [how._replace(is_new_value=v.overwrite_with_gradient) for v, how in zip(variables, known, strict=True)]
     return make_buckets([(locate(v), how, tuple(v.shape)) for v, how in zip(variables, travels, strict=True)])
-
-
-def is_overwritten(variable: keras.Variable) -> bool:
-    """Return whether an optimizer uses a variable's gradient as its new value, as for a scale of float8."""
-    return getattr(variable, "overwrite_with_gradient", False)
 
 
 def as_stored(variable: keras.Variable) -> Types:
@@ -143,7 +138,6 @@ def _split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
 def unpack(
     buffers: Sequence[tf.Tensor],
     buckets: Sequence[Bucket],
-    whole_numbers_on: str | None = None,
     open_one: Callable[[tf.Tensor, Bucket], list[tf.Tensor]] = open_bucket,
 ) -> list[tf.Tensor]:
     """Return all tensors in their old order: the inverse of `pack` over all buckets.
@@ -151,13 +145,12 @@ def unpack(
     Args:
         buffers: one buffer for each bucket.
         buckets: the contents of the buffers.
-        whole_numbers_on: the device for counters and seeds, if it is not the current device: GPUs cannot split
-            integers.
         open_one: how a bucket is opened.
     """
     tensors: dict[int, tf.Tensor] = {}
     for buffer, bucket in zip(buffers, buckets, strict=True):
-        apart = whole_numbers_on is not None and not bucket.types.sent.is_floating
-        with tf.device(whole_numbers_on) if apart else contextlib.nullcontext():
+        sent = bucket.types.sent
+        # counters and seeds: GPUs cannot split integers
+        with contextlib.nullcontext() if sent.is_floating or sent.is_complex else tf.device("CPU:0"):
             tensors.update(zip(bucket.members, open_one(buffer, bucket), strict=True))
     return [tensors[number] for number in range(len(tensors))]

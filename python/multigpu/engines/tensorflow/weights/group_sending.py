@@ -72,7 +72,7 @@ class GroupSending(NamedTuple):
             buffers = send_once(variables, buckets)
             for device in devices:
                 with tf.device(device):
-                    tensors = unpack(buffers, buckets, "CPU:0", packing.open)
+                    tensors = unpack(buffers, buckets, packing.open)
                 values.update(((number, device), x) for number, x in zip(numbers, tensors, strict=True))
         return [[values[number, group[home]] for number, home in enumerate(homes)] for group in self.plan.replicas]
 
