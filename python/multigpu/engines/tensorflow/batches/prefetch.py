@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.device_iterator import iterators_on
 from multigpu.engines.tensorflow.batches.split_merge import share_rows, take_rows
 
@@ -116,15 +115,7 @@ class SlicedIterator(tf.data.Iterator):
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
         """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
-        raise refuse(
-            "a training function that calls `get_next()` for each step",
-            "one that calls `get_next_as_optional()`",
-            "Call `get_next()`, or set `steps_per_execution` in `compile()`.",
-            error=NotImplementedError,
-        )
-
-    def __iter__(self) -> "SlicedIterator":
-        return self
+        raise NotImplementedError("call `get_next()` for each step, or set `steps_per_execution` in `compile()`")
 
     def __next__(self) -> SlicedBatch:
         try:

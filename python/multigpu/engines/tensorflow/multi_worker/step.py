@@ -87,9 +87,7 @@ def metrics_kept(part: Part, metrics: Callable[[], Sequence[keras.Metric]]) -> I
         part: the worker's part of the batch.
         metrics: a function that returns the metrics. Some are made in the step.
     """
-    before = {
-        id(backing_variable(v)): tf.identity(backing_variable(v)) for metric in metrics() for v in metric.variables
-    }
+    before = {id(v): tf.identity(v) for metric in metrics() for v in map(backing_variable, metric.variables)}
     with _noted(before):
         yield
     for variable in {id(v): backing_variable(v) for metric in metrics() for v in metric.variables}.values():

@@ -69,9 +69,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
     def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a step function that ends training and evaluation when the data of all workers have ended."""
         function = super()._around(name, function)
-        return function if name == "predict_function" else self._until_all_end(function)
 
-    def _until_all_end(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def until_all_end(iterator: Any) -> Any:
             if iterator is self._ended:
                 raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras does to end an epoch
@@ -81,7 +79,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
                 self._ended = iterator
             return outputs
 
-        return until_all_end
+        return function if name == "predict_function" else until_all_end
 
     @contextlib.contextmanager
     def _of_workers(self, step: str, data: Any) -> Iterator[Any]:
@@ -119,15 +117,9 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             yield at_end
 
     def _validation(self, arguments: dict[str, Any], validation: Any, at_end: contextlib.ExitStack) -> GlobalBatches:
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(validation)
         size = arguments.get("validation_batch_size") or arguments.get("batch_size")
-        given = {
-            "x": x,
-            "y": y,
-            "sample_weight": weight,
-            "batch_size": size,
-            "steps": arguments.get("validation_steps"),
-        }
+        data = dict(zip(("x", "y", "sample_weight"), keras.utils.unpack_x_y_sample_weight(validation), strict=True))
+        given = {**data, "batch_size": size, "steps": arguments.get("validation_steps")}
         return global_batches(given, self._cluster, at_end)
 
     def _check_length(self, batches: GlobalBatches, arguments: dict[str, Any]) -> None:
@@ -143,10 +135,9 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
     def _with_batches(self, arguments: dict[str, Any], batches: GlobalBatches) -> dict[str, Any]:
         callbacks = callbacks_of(arguments.get("callbacks"), self._cluster, self._consensus)
-        in_batches = dict.fromkeys(("y", "sample_weight", "batch_size", "class_weight"))
-        return self._quiet(
-            {**{k: v for k, v in arguments.items() if k not in in_batches}, "x": batches, "callbacks": callbacks}
-        )
+        in_batches = ("y", "sample_weight", "batch_size", "class_weight")
+        others = {name: value for name, value in arguments.items() if name not in in_batches}
+        return self._quiet({**others, "x": batches, "callbacks": callbacks})
 
     def _quiet(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make only the chief print."""

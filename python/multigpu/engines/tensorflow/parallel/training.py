@@ -91,9 +91,8 @@ class Training(TrackedAsTemplate, keras.Model):
     def make_train_function(self, force: bool = False) -> Any:
         """Build the optimizer before callbacks begin, which may restore it. An own step decides what it trains."""
         own_step = defined_by_class(type(self.template), "train_step")
-        if isinstance(self.optimizer, keras.Optimizer) and (
-            own_step is None or self.plan.cluster
-        ):  # workers send all slots
+        all_slots = own_step is None or self.plan.cluster  # workers send all
+        if isinstance(self.optimizer, keras.Optimizer) and all_slots:
             build_slots(self.optimizer, self.trainable_variables)
         return self._make("train_function", force)
 

@@ -8,23 +8,20 @@ these can be replaced publicly.
 import contextlib
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 
-from multigpu.base.replaced import entered, replaced
+from multigpu.base.replaced import stood_in
 
 _Function = type(tf.function(lambda: None))
 _unspecified = tf.__internal__.autograph.control_status_ctx()  # this is read while nothing is traced
-_one_at_a_time = threading.RLock()  # two traces must not mistake each other's replacement for the original
 
 
-@contextlib.contextmanager
-def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
+def handled(handler: Any, applies: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
     """Make a handler work in place of TensorFlow in a `with` block.
 
     Args:
@@ -40,22 +37,10 @@ def handled(handler: Any, applies: Callable[[], bool]) -> Iterator[None]:
         (custom_gradient, "_graph_mode_decorator", functools.partial(_with_gradient, handler)),
         (custom_gradient, "_eager_mode_decorator", functools.partial(_with_gradient, handler)),
     ]
-    instead = (replaced(owner, name, _stand_in(getattr(owner, name), handle, applies)) for owner, name, handle in seams)
-    with _one_at_a_time, entered(instead):
-        yield
+    return stood_in(seams, applies)
 
 
-def _stand_in(original: Callable[..., Any], handle: Callable[..., Any], applies: Callable[[], bool]) -> Any:
-    @functools.wraps(original)
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        return handle(original, *args, **kwargs) if applies() else original(*args, **kwargs)
-
-    return stand_in
-
-
-def _with_gradient(
-    handler: Any, original: Callable[..., Any], function: Callable[..., Any], args: tuple, kwargs: dict
-) -> Any:
+def _with_gradient(handler: Any, original: Callable, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Call a function that has a custom gradient, or that `tf.recompute_grad` made."""
     if function.__qualname__ != "recompute_grad.<locals>.inner":
         return handler.custom_gradient(original, function, args, kwargs)

@@ -5,7 +5,6 @@ They look each other up in modules without a public name. The functions in `tf.r
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +12,10 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
 
-from multigpu.base.replaced import entered, replaced
+from multigpu.base.replaced import stood_in
 from multigpu.engines.tensorflow.private_api.tensorflow_names import BY_COUNTER, BY_SEED, OTHERS
 
-KEEPING_STATE = {  # how to draw the same from a seed
+KEEPING_STATE: dict[str, Callable[..., tf.Tensor]] = {  # how to draw the same from a seed
     "random_uniform": lambda seed, shape, dtype: tf.random.stateless_uniform(shape, seed, dtype=dtype),
     "random_uniform_int": lambda seed, shape, minval, maxval: tf.random.stateless_uniform(
         shape, seed, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype
@@ -25,40 +24,30 @@ KEEPING_STATE = {  # how to draw the same from a seed
     "truncated_normal": lambda seed, shape, dtype: tf.random.stateless_truncated_normal(shape, seed, dtype=dtype),
 }
 
-StandIn = Callable[[str, Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]
 
-
-def draws_replaced(stand_in: StandIn, applies: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
-    """Replace each function that draws from a seed by `stand_in` of its name and itself, in a `with` block.
+def draws_replaced(
+    draw: Callable[..., tf.Tensor], applies: Callable[[], bool]
+) -> contextlib.AbstractContextManager[None]:
+    """Replace the functions that draw from a seed, in a `with` block.
 
     Functions whose state TensorFlow keeps only give a seed, from which the numbers are then drawn.
 
     Args:
-        stand_in: receives a name and a function.
+        draw: receives a function's name, the function and its arguments.
         applies: returns whether the running code is affected, and not code of another thread.
     """
-    places: list[tuple[Any, str]] = [(gen_stateless_random_ops_v2, name) for name in (*BY_COUNTER, *OTHERS)]
-    places += [(gen_stateless_random_ops, name) for name in BY_SEED]
-    seeded = functools.partial(_from_a_seed, gen_random_ops.random_uniform_int, applies)
-    instead = [(module, name, stand_in(name, getattr(module, name))) for module, name in places]
-    for name, draw in KEEPING_STATE.items():
-        instead.append((gen_random_ops, name, functools.partial(seeded, getattr(gen_random_ops, name), draw)))
-    return entered(itertools.starmap(replaced, instead))
+    drawing = [(gen_stateless_random_ops_v2, name) for name in (*BY_COUNTER, *OTHERS)]
+    drawing += [(gen_stateless_random_ops, name) for name in BY_SEED]
+    seams = [(module, name, functools.partial(draw, name)) for module, name in drawing]
+    whole_numbers = gen_random_ops.random_uniform_int
+    for name, again in KEEPING_STATE.items():
+        seams.append((gen_random_ops, name, functools.partial(_from_a_seed, whole_numbers, again)))
+    return stood_in(seams, applies)
 
 
 def _from_a_seed(
-    whole_numbers: Callable[..., tf.Tensor],
-    applies: Callable[[], bool],
-    original: Callable[..., tf.Tensor],
-    draw: Callable[..., tf.Tensor],
-    /,
-    *args: Any,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
+    whole_numbers: Callable, draw: Callable, original: Callable, /, *args: Any, seed: int = 0, seed2: int = 0, **_: Any
 ) -> tf.Tensor:
-    if not applies():
-        return original(*args, seed=seed, seed2=seed2, name=name)
     largest = tf.constant(tf.int32.max, tf.int64)  # 64-bit integers, which are computed on the host
     drawn = whole_numbers([2], tf.zeros([], tf.int64), largest, seed=seed, seed2=seed2)
     return draw(tf.cast(drawn, tf.int32), *args)

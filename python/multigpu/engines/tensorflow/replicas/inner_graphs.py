@@ -63,10 +63,7 @@ class _InnerGraphs:
 
     def branches(self, original: Callable[..., Any], index: Any, *branches: Any, **options: Any) -> Any:
         """Choose between branches: by a truth value between two functions, or by a number in a list of functions."""
-        if callable(branches[0]):
-            carrying = [self._carrying(branch) if callable(branch) else branch for branch in branches]
-        else:
-            carrying = [[self._carrying(branch) for branch in branches[0]], *branches[1:]]
+        carrying = tf.nest.map_structure(lambda x: self._carrying(x) if callable(x) else x, list(branches))
         result = original(index, *carrying, **options)
         if self._scope.carried:
             result, self._scope.carried_values = result
@@ -81,19 +78,12 @@ class _InnerGraphs:
         return carrying
 
     def loop(
-        self,
-        original: Callable[..., Any],
-        condition: Callable[..., Any],
-        body: Callable[..., Any],
-        loop_vars: Sequence[Any],
-        shape_invariants: Any = None,
-        return_same_structure: bool = True,
-        **options: Any,
+        self, original: Callable, condition: Callable, body: Callable, loop_vars: Sequence[Any], **options: Any
     ) -> Any:
         """Run a loop. Carried values come after its own variables."""
-        before = self._scope.carried_values
-        if shape_invariants is not None:
-            shape_invariants = [shape_invariants, [value.shape for value in before]]
+        before, same_structure = self._scope.carried_values, options.pop("return_same_structure", True)
+        if options.get("shape_invariants") is not None:
+            options["shape_invariants"] = [options["shape_invariants"], [value.shape for value in before]]
 
         def run(function: Callable[..., Any], own: Sequence[Any], values: Sequence[tf.Tensor]) -> tuple[Any, list]:
             with self._scope.inner_graph():
@@ -105,18 +95,12 @@ class _InnerGraphs:
             return [result if tf.nest.is_nested(result) else [result], values]
 
         result, self._scope.carried_values = original(
-            lambda own, values: run(condition, own, values)[0],
-            carrying,
-            [loop_vars, before],
-            shape_invariants=shape_invariants,
-            **options,
+            lambda own, values: run(condition, own, values)[0], carrying, [loop_vars, before], **options
         )
         flat = tf.nest.flatten(result, expand_composites=True)
-        return result if return_same_structure or len(flat) != 1 else flat[0]
+        return result if same_structure or len(flat) != 1 else flat[0]
 
-    def custom_gradient(
-        self, original: Callable[..., Any], function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
-    ) -> Any:
+    def custom_gradient(self, original: Callable, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function with a custom gradient, which may see all rows of a slice if it is the user's."""
         if self._scope.calls and function.__module__.partition(".")[0] not in LIBRARIES:
             self._scope.calls.note_custom_gradient()

@@ -10,7 +10,6 @@ import contextvars
 import functools
 import inspect
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ TRIES = 64  # blocks of a truncated normal for each number, unless XLA compiles 
 THREEFRY = 2  # another algorithm, which is used only on request
 
 _noise: contextvars.ContextVar["SliceNoise | None"] = contextvars.ContextVar("noise", default=None)
-_one_at_a_time = threading.RLock()  # two traces must not mistake each other's replacement for the original
 
 
 class Rows(NamedTuple):
@@ -74,18 +72,10 @@ class SliceNoise:
     @contextlib.contextmanager
     def of_slice(self) -> Iterator[None]:
         """Make this thread draw the noise of the slice, inside a `with` block."""
-        with _one_at_a_time, draws_replaced(self._stand_in, self._is_meant), set_to(_noise, self):
+        with draws_replaced(self._draw, lambda: _noise.get() is self), set_to(_noise, self):
             yield
 
-    def _stand_in(self, name: str, draw: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        return functools.partial(self._draw, name, draw)
-
-    def _is_meant(self) -> bool:
-        return _noise.get() is self
-
     def _draw(self, name: str, draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
-        if not self._is_meant():  # but not in another thread
-            return draw(*args, **kwargs)
         given = inspect.signature(draw).bind(*args, **kwargs).arguments
         of_rows = "logits" if name == "stateless_multinomial" else "shape"
         taken = tf.convert_to_tensor(given[of_rows])

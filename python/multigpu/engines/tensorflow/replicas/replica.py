@@ -81,11 +81,6 @@ class Replica:
     on_tape: bool = False
 
     @property
-    def num_weights(self) -> int:
-        """The number of input tensors that are weights."""
-        return len(self.template.weights)
-
-    @property
     def variables(self) -> list[keras.Variable]:
         """The variables whose values are its first inputs."""
         return [*self.template.weights, *self.template.state]

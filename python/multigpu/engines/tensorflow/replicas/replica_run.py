@@ -94,7 +94,7 @@ class ReplicaRun(Run):
 
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
         """Record the weights on which some parts' gradients depend. None if they depend on no source."""
-        num_weights, num_buckets = self.replica.num_weights, len(self.buckets)
+        num_weights, num_buckets = len(self.replica.template.weights), len(self.buckets)
         members = [weight for part in parts if part < num_buckets for weight in self.buckets[part].members]
         inputs = [*members, *(num_weights + part - num_buckets for part in parts if part >= num_buckets)]
         reach = self.shown.reach

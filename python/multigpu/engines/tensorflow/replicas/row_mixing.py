@@ -1,7 +1,6 @@
 """Find outputs that mix the rows of a batch in the trace of a replica, which has only the rows of its slice."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -25,17 +24,6 @@ def not_one_by_one(received: str, use: str) -> WholeBatchError:
     return refuse(expected, received, use, WholeBatchError)
 
 
-class Mix(NamedTuple):
-    """An op that computes a number from all rows: its input has an open first axis, and its result no open axis.
-
-    Or it computes a number from integers or booleans of all rows, such as the number of rows above a limit.
-    """
-
-    op: tf.Operation
-    taken: tf.Tensor
-    made: tf.Tensor
-
-
 def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], calls: LayerCalls) -> None:
     """Raise an error that names a layer whose number from all rows reaches the outputs.
 
@@ -50,20 +38,24 @@ def check_rows_apart(outputs: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], ca
     Raises:
         WholeBatchError: names the layer and the shapes.
     """
-    for mix in _mixes(rows, outputs):
-        layer = calls.innermost(mix.op)
+    for op, taken, made in _mixes(rows, outputs):
+        layer = calls.innermost(op)
         if not isinstance(layer, keras.layers.BatchNormalization):
-            of = "" if mix.taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(mix.taken.shape)}"
+            of = "" if taken.shape.is_fully_defined() else f" of a tensor of shape {tuple(taken.shape)}"
             raise not_one_by_one(
-                f"layer {layer.name!r}, whose {mix.op.type} computes numbers of shape {tuple(mix.made.shape)} from all "
+                f"layer {layer.name!r}, whose {op.type} computes numbers of shape {tuple(made.shape)} from all "
                 f"rows{of}",
                 "Keep the batch axis; or compare rows in a loss function or with `add_loss()`, which see the "
                 f"global batch; or {IN_ONE_PIECE}.",
             )
 
 
-def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]:
-    """Return the ops that mix rows and on which outputs depend, in order."""
+def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[tuple[tf.Operation, tf.Tensor, tf.Tensor]]:
+    """Return the ops that mix rows and on which outputs depend, in order, each with its input and its result.
+
+    Such an op computes a number from all rows: its input has an open first axis, and its result no open axis. Or it
+    computes a number from integers or booleans of all rows, such as the number of rows above a limit.
+    """
     of_rows = set(map(id, rows))
     reading, given = [], set(of_rows)
     for op in tf.compat.v1.get_default_graph().get_operations():
@@ -77,21 +69,19 @@ def _mixes(rows: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[Mix]
         taken = [x for x in op.inputs if id(x) in of_rows and not (x.dtype.is_floating and x.shape.is_fully_defined())]
         closed = [x for x in made if x.dtype.is_floating and x.shape.is_fully_defined()]
         if taken and closed and op.type not in FUNCTIONS:
-            mixes.append(Mix(op, taken[0], closed[0]))
+            mixes.append((op, taken[0], closed[0]))
     return mixes[::-1]
 
 
 def _stands_for_all(op: tf.Operation, given: Collection[int]) -> bool:
     """Return whether an op takes the first row of an input with one number for each row: a setting of all rows."""
-    if op.type != "StridedSlice" or (op.inputs[0].shape[1:].num_elements(), op.outputs[0].shape.num_elements()) != (
-        1,
-        1,
-    ):
+    if op.type != "StridedSlice":
         return False
     x, begin = op.inputs[0], tf.get_static_value(op.inputs[1])
+    is_one = x.shape[1:].num_elements() == op.outputs[0].shape.num_elements() == 1
     while id(x) not in given and x.op.type in ("Identity", "Cast", "Squeeze"):
         x = x.op.inputs[0]
-    return id(x) in given and begin is not None and begin[0] == 0
+    return is_one and id(x) in given and begin is not None and begin[0] == 0
 
 
 def _used(op: tf.Operation) -> Sequence[tf.Tensor]:

@@ -35,15 +35,15 @@ class Updates:
         self.variables = variables
         averaged = [v for v in variables if _is_averaged(v)]
         taken = [v for v in variables if all(v is not other for other in averaged)]
-        self.groups: list[tuple[bool, list[keras.Variable], list[Bucket]]] = [
-            (True, averaged, buckets_of(averaged)),
-            (False, taken, buckets_of(taken)),
+        self._buckets: list[tuple[bool, list[keras.Variable], Bucket]] = [
+            *((True, averaged, bucket) for bucket in buckets_of(averaged)),
+            *((False, taken, bucket) for bucket in buckets_of(taken)),
         ]
 
     def pack(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return one replica's values of the variables as a flat list of buffers."""
         new = {id(variable): value for variable, value in zip(self.variables, values, strict=True)}
-        return [pack([new[id(variable)] for variable in members], bucket) for _, members, bucket in self._buckets()]
+        return [pack([new[id(variable)] for variable in members], bucket) for _, members, bucket in self._buckets]
 
     def combined(
         self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: Reduction
@@ -55,7 +55,7 @@ class Updates:
             kept: for each replica, the rows that count.
             workers: the workers over which values are merged.
         """
-        for position, (is_averaged, members, bucket) in enumerate(self._buckets()):
+        for position, (is_averaged, members, bucket) in enumerate(self._buckets):
             values = [replica[position] for replica in buffers]
             with tf.device(bucket.owner):
                 single = weighted_mean(values, kept) if is_averaged else values[0]
@@ -72,9 +72,6 @@ class Updates:
         """Assign the merged values of all replicas' buffers to the template's variables, on their owners."""
         for variable, value in self.combined(buffers, kept, workers):
             variable.assign(value)
-
-    def _buckets(self) -> list[tuple[bool, list[keras.Variable], Bucket]]:
-        return [(averaged, members, bucket) for averaged, members, buckets in self.groups for bucket in buckets]
 
 
 def _is_averaged(variable: keras.Variable) -> bool:

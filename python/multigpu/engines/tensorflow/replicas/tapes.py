@@ -11,6 +11,7 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
+Gradients: TypeAlias = tuple[list[Gradient], list[Gradient]]  # of sources, and of tables
 
 
 class Differentiable(Protocol):
@@ -24,9 +25,7 @@ class Differentiable(Protocol):
     sources: list[tf.Tensor]
     results: list[tf.Tensor]
 
-    def gradients(
-        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
-    ) -> tuple[list[Gradient], list[Gradient]]:
+    def gradients(self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]) -> Gradients:
         """Return gradients of the sources and of tables, from those of some results, given by their numbers."""
 
 
@@ -38,9 +37,7 @@ class Taped:
     sources: list[tf.Tensor]
     results: list[tf.Tensor]
 
-    def gradients(
-        self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]
-    ) -> tuple[list[Gradient], list[Gradient]]:
+    def gradients(self, used: Sequence[int], upstream: Sequence[tf.Tensor], tables: Sequence[tf.Variable]) -> Gradients:
         """Return gradients of the sources and of tables, which have a gradient if another tape is around."""
         targets = [self.results[i] for i in used]
         return self.tape.gradient(targets, [self.sources, list(tables)], output_gradients=list(upstream))

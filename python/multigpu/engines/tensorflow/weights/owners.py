@@ -32,9 +32,8 @@ def owners_of(model: keras.Model, plan: Plan) -> dict[int, str]:
         loads = dict.fromkeys(plan.devices, 0)
         for kind in (model.trainable_variables, model.non_trainable_variables):
             for devices, variables in _by_devices(model, kind, plan):
-                blocks = _blocks(
-                    [variable for variable in variables if stored_dtype(variable).is_floating], len(devices)
-                )
+                floating = [variable for variable in variables if stored_dtype(variable).is_floating]
+                blocks = _blocks(floating, len(devices))
                 balanced = balance([sum(map(num_bytes, block)) for block in blocks], loads, devices)
                 owners.update((id(v), owner) for block, owner in zip(blocks, balanced, strict=True) for v in block)
     return owners
