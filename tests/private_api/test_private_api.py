@@ -143,7 +143,7 @@ def test_each_thread_has_a_default_generator_of_its_own_unless_it_is_given_one()
 def test_all_that_draws_from_a_seed_asks_the_functions_that_are_replaced():
     asked = []
 
-    def noted(name, draw, *args, **kwargs):
+    def noted(name, draw, /, *args, **kwargs):
         asked.append(name)
         return draw(*args, **kwargs)
 

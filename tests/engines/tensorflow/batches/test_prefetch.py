@@ -136,9 +136,7 @@ def test_dense_numbers_with_rows_can_be_sent(spec, sent):
 
 
 def test_whether_there_is_one_more_batch_is_not_told():
-    with pytest.raises(
-        NotImplementedError, match=r"Expected a training function that calls `get_next\(\)`.* Received: one"
-    ):
+    with pytest.raises(NotImplementedError, match=r"call `get_next\(\)` for each step"):
         iter(SlicedBatches(batches(2), DEVICES)).get_next_as_optional()
 
 
