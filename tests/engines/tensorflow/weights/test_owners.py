@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu import bring_home, multi_gpu_model
-from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
 from multigpu.engines.tensorflow.weights.owners import balance
-from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
+from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes, slots_of
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]
 X, Y = random_rows(20, 6), random_rows(20, 2, seed=1)

@@ -12,8 +12,7 @@ from executed_graphs import executed, sent_tensors
 from keras import layers, optimizers
 
 from multigpu import multi_gpu_model
-from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
-from multigpu.engines.tensorflow.weights.place_locate import locate
+from multigpu.engines.tensorflow.weights.place_locate import locate, slots_of
 
 DEVICES = ["CPU:1", "CPU:2", "CPU:3"]  # none of them the default device, where stray ops would land
 ROWS = dict(zip(DEVICES, [4, 3, 3], strict=True))  # of a batch of 10

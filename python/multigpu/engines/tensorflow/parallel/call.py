@@ -21,8 +21,7 @@ from multigpu.engines.tensorflow.parallel.python_values import are_same, as_numb
 from multigpu.engines.tensorflow.parallel.row_changes import OpenRowsError, WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
 from multigpu.engines.tensorflow.replicas.noise import Draw
-from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
-from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.weights.buckets import Types
 from multigpu.engines.tensorflow.weights.place_locate import memory
 from multigpu.plan.plan import Plan

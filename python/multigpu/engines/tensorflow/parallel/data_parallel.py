@@ -12,16 +12,15 @@ from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, fl
 from multigpu.engines.tensorflow.batches.split_merge import Position, RowRange, rows_of_each, share_rows, split
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.staged_run import StagedRun
-from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTraceCache
 from multigpu.engines.tensorflow.replicas.backward import run_replica
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.noise import Draw
-from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.replica_run import ReplicaRun
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
-from multigpu.engines.tensorflow.replicas.template import TemplateState
+from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
 from multigpu.engines.tensorflow.replicas.traced import Traced
 from multigpu.engines.tensorflow.weights.buckets import buckets_of

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
-from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
+from multigpu.engines.tensorflow.weights.place_locate import build_slots
 
 READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those not assigned before the last read
 

@@ -17,8 +17,7 @@ from multigpu.engines.tensorflow.replicas.parts import part_scope
 from multigpu.engines.tensorflow.replicas.scope import in_replica
 from multigpu.engines.tensorflow.weights.home_parts import Placement
 from multigpu.engines.tensorflow.weights.move import models_with, move
-from multigpu.engines.tensorflow.weights.optimizer_slots import outside_of_functions
-from multigpu.engines.tensorflow.weights.place_locate import place, stored_dtype
+from multigpu.engines.tensorflow.weights.place_locate import outside_of_functions, place, stored_dtype
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import optimizers_of
 

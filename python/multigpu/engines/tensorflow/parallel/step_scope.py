@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices.logical import short_name, visible_devices
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
-from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
+from multigpu.engines.tensorflow.weights.place_locate import build_slots
 
 
 @contextlib.contextmanager

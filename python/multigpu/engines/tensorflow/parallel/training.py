@@ -21,9 +21,8 @@ from multigpu.engines.tensorflow.parallel.optimizer_update import prepared_updat
 from multigpu.engines.tensorflow.parallel.step_scope import colocate_ops, eager_variables, on_host
 from multigpu.engines.tensorflow.parallel.verb_errors import guarded
 from multigpu.engines.tensorflow.private_api.trackable import TrackedAsTemplate
-from multigpu.engines.tensorflow.weights.optimizer_slots import build_slots
 from multigpu.engines.tensorflow.weights.overview import Overview, overview
-from multigpu.engines.tensorflow.weights.place_locate import place
+from multigpu.engines.tensorflow.weights.place_locate import build_slots, place
 from multigpu.plan.plan import Plan
 from multigpu.private_api.callers import EXPORTERS, called_by
 from multigpu.private_api.class_code import defined_by_class, parallel_parts

@@ -18,7 +18,6 @@ from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Contents, Kept
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, LayerCalls, callables
-from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import Result
 from multigpu.engines.tensorflow.replicas.outside_state import changes_refused
 from multigpu.engines.tensorflow.replicas.parts import scopes_noted
@@ -26,7 +25,7 @@ from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.row_mixing import WholeBatchError
 from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
-from multigpu.engines.tensorflow.replicas.template import TemplateState, refuse_new_weights
+from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.place_locate import read

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.pipeline.staged_forward import StagedForward
-from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
-from multigpu.engines.tensorflow.pipeline.staged_trace_cache import StagedTraceCache
+from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace, StagedTraceCache
 from multigpu.engines.tensorflow.private_api.gradients import dense
 from multigpu.engines.tensorflow.replicas.replica_run import counted_rows, or_zeros
 from multigpu.engines.tensorflow.replicas.run import Run

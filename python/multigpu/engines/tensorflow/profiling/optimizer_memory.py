@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
-from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
+from multigpu.engines.tensorflow.weights.place_locate import slots_of, stored_dtype
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)  # lengths of a substitute's axes, by which its slots are recognized
 

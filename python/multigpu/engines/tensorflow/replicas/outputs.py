@@ -13,7 +13,7 @@ from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites, restore_composites
 from multigpu.engines.tensorflow.batches.masks_and_logits import MasksAndLogits
 from multigpu.engines.tensorflow.batches.split_merge import Position, drop_standby, merge, with_batch_axis
-from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
+from multigpu.engines.tensorflow.replicas.template import OfTrace
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic, np.ndarray)  # types of outputs that one device returns unchanged

@@ -23,7 +23,6 @@ from multigpu.engines.tensorflow.replicas.host_numbers import seeds_on_host
 from multigpu.engines.tensorflow.replicas.inner_graphs import as_one_graph
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw, SliceNoise, draws_by
-from multigpu.engines.tensorflow.replicas.of_trace import OfTrace
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
 from multigpu.engines.tensorflow.replicas.parts import Parts, scopes_noted
 from multigpu.engines.tensorflow.replicas.row_mixing import check_rows_apart
@@ -32,7 +31,7 @@ from multigpu.engines.tensorflow.replicas.stand_alone import find_alone, find_al
 from multigpu.engines.tensorflow.replicas.state import Updates, is_combined
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import normalized_by_slices
 from multigpu.engines.tensorflow.replicas.tapes import untaped
-from multigpu.engines.tensorflow.replicas.template import TemplateState
+from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState
 from multigpu.engines.tensorflow.replicas.traced import Note, Traced
 from multigpu.engines.tensorflow.replicas.xla import compiled
 from multigpu.engines.tensorflow.weights.buckets import Types, as_stored

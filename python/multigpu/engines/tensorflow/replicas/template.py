@@ -3,17 +3,32 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import keras
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.replicas.sync_batch_norm import SyncBatchNorm
 from multigpu.engines.tensorflow.weights.embedding_tables import Tables
+from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import sublayers, wants_jit
 
 T = TypeVar("T")
+
+
+class OfTrace(NamedTuple):
+    """The facts that a trace shows about a replica that then runs op by op.
+
+    Attributes:
+        ways: how rows of each copy of weights and tables are looked up, by their ids.
+        same: the places of outputs that no row reaches, as `OutputLayout.same`.
+        without_rank: the places of outputs with an unknown number of axes, as `OutputLayout.without_rank`.
+    """
+
+    ways: Mapping[int, Sequence[Rows]] = {}  # it is not changed
+    same: Collection[int] = ()
+    without_rank: Collection[int] = ()
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
-from multigpu.engines.tensorflow.weights.optimizer_slots import place_slots
-from multigpu.engines.tensorflow.weights.place_locate import locate, place
+from multigpu.engines.tensorflow.weights.place_locate import locate, place, place_slots
 from multigpu.private_api.layers import optimizers_of
 
 

@@ -9,8 +9,7 @@ from multigpu.engines.tensorflow.weights.buckets import Bucket, Types, as_stored
 from multigpu.engines.tensorflow.weights.chunked_broadcast import transfers_of
 from multigpu.engines.tensorflow.weights.embedding_tables import Tables
 from multigpu.engines.tensorflow.weights.home_parts import home_parts
-from multigpu.engines.tensorflow.weights.optimizer_slots import slots_of
-from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes
+from multigpu.engines.tensorflow.weights.place_locate import locate, num_bytes, slots_of
 from multigpu.plan.overview import DeviceRow, Overview
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import optimizers_of, sublayers
