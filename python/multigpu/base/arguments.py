@@ -42,12 +42,9 @@ def check_whole_number(name: str, value: object, most: int, use: str, what: str 
         what: what is counted, as words to add to the error.
     """
     number = whole_number(value)
-    if number is None or number < 1:
-        raise refuse(f"`{name}` to be a whole number of 1 or more{what}", f"{name}={shown(value)}", f"Use `{use}`.")
-    if number > most:
-        raise refuse(
-            f"`{name}` to be a whole number of at most {most:,}{what}", f"{name}={shown(value)}", f"Use `{use}`."
-        )
+    if number is None or not 1 <= number <= most:
+        limit = "1 or more" if number is None or number < 1 else f"at most {most:,}"
+        raise refuse(f"`{name}` to be a whole number of {limit}{what}", f"{name}={shown(value)}", f"Use `{use}`.")
 
 
 def check_flags(**flags: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from multigpu.base.refusal import refuse
+from multigpu.keras2.freezing import settle
 from multigpu.keras2.optimizers import another
 from multigpu.keras2.outputs import by_output, num_outputs
 from multigpu.keras2.parallel_layers import template_of
@@ -45,6 +46,7 @@ def _with_old_arguments(compile_model: Callable) -> Callable:
         for name in {"metrics", "weighted_metrics"} & named.keys():
             named[name] = _of_each_output(self, named[name])
         compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
+        settle(self)
 
     return wrapper
 

@@ -17,7 +17,7 @@ from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_wei
 def restore() -> None:
     """Make models save to and load from HDF5 files of any name."""
     for model in (keras.Model, ParallelModel):
-        for verb, as_before in AS_BEFORE.items():
+        for verb, as_before in VERBS.items():
             setattr(model, verb, as_before(getattr(model, verb)))
     load = _loaded_as_before(keras.models.load_model)
     for module in ("models", "saving"):
@@ -89,8 +89,4 @@ def _is_hdf5(filepath: Any) -> bool:
     return not os.path.exists(path) or h5py.is_hdf5(path)
 
 
-AS_BEFORE = {
-    "save": _saved_as_before,
-    "save_weights": _weights_saved_as_before,
-    "load_weights": _weights_loaded_as_before,
-}
+VERBS = {"save": _saved_as_before, "save_weights": _weights_saved_as_before, "load_weights": _weights_loaded_as_before}

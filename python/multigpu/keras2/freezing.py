@@ -14,8 +14,6 @@ SETTLED = "_trainable_when_compiled"
 
 def restore() -> None:
     """Make a compiled model go on training layers that are frozen after `compile()`."""
-    trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
-    trainer.compile = _settling(trainer.compile)  # Keras looks here to see whether a class has its own version
     for model in (keras.Model, ParallelModel):
         for verb in ("fit", "train_on_batch"):
             setattr(model, verb, _settled(getattr(model, verb)))
@@ -37,13 +35,9 @@ class Flags:
             layer.trainable = trainable
 
 
-def _settling(compile_model: Callable) -> Callable:
-    @functools.wraps(compile_model)
-    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
-        compile_model(self, *args, **kwargs)
-        self.__dict__[SETTLED] = Flags(self)
-
-    return wrapper
+def settle(model: keras.Model) -> None:
+    """Note which layers are trained, when a model was compiled."""
+    model.__dict__[SETTLED] = Flags(model)
 
 
 def _settled(verb: Callable) -> Callable:

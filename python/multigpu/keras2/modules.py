@@ -54,11 +54,7 @@ SHARED = (
 ALIASES = {  # module → its old name → the name of the same thing today
     "layers": {"CuDNNLSTM": "layers.LSTM", "CuDNNGRU": "layers.GRU"},
     "models": {"Input": "layers.Input", "Layer": "layers.Layer"},
-    "constraints": {
-        "maxnorm": "constraints.MaxNorm",
-        "nonneg": "constraints.NonNeg",
-        "unitnorm": "constraints.UnitNorm",
-    },
+    "constraints": {name.lower(): f"constraints.{name}" for name in ("MaxNorm", "NonNeg", "UnitNorm")},
     "optimizers": {
         name.lower(): f"optimizers.{name}"
         for name in ("SGD", "RMSprop", "Adagrad", "Adadelta", "Adam", "Adamax", "Nadam")

@@ -40,8 +40,6 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         call.__signature__ = inspect.signature(template.call)  # type: ignore[attr-defined]
         object.__setattr__(self, "call", call)
         super().__init__(name=template.name, dtype=template.variable_dtype, autocast=False)
-        for name in ("build", "quantize"):  # Keras' own values for the parallel model
-            del self.__dict__[name]
         self.plan = plan
         self.__dict__["_redirected"] = redirected_template(self, template)  # Keras does not track it here
         self.template = template
@@ -67,18 +65,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
             setattr(self.template, name, value)
 
     from_config, rematerialized_call = Own("from_config"), Own("rematerialized_call")
-
-    def compute_mask(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the mask of the template's outputs."""
-        return self.template.compute_mask(*args, **kwargs)
-
-    def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Build the template, which is built already."""
-        return self.template.build(*args, **kwargs)
-
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Quantize the template."""
-        self.template.quantize(*args, **kwargs)
+    build, quantize = OwnProperty("build"), OwnProperty("quantize")  # which Keras assigns to each model
+    compute_mask = Own("compute_mask")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Configure training, also for the template: both share one optimizer.

@@ -77,15 +77,11 @@ def _redirected_beneath(name: str) -> Any:
 
 
 def _of_parallel(name: str) -> property:
-    return property(
-        lambda self: getattr(_parallel(self), name), lambda self, value: setattr(_parallel(self), name, value)
-    )
+    return property(lambda self: getattr(_parallel(self), name), lambda self, new: setattr(_parallel(self), name, new))
 
 
 class _First(AddsNoMask):
     """Methods of a redirected template that come before those of its own class."""
-
-    __slots__ = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a new model of the template's class, for `type(self)(...)` in the class's code."""

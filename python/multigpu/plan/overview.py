@@ -33,7 +33,6 @@ class DeviceRow:
 class Overview(Table[DeviceRow]):
     """One row per device, which prints as a table."""
 
-    __slots__ = ()
     of = DeviceRow
     head = ("device", "replica", "rows", "weights", "optimizer", "in per step", "out per step", "transfers")
 

@@ -86,11 +86,10 @@ def estimate(
 
 def _optimizer(given: Any) -> keras.Optimizer:
     try:
-        optimizer = keras.optimizers.get(given)
+        return keras.optimizers.get(given)
     except Exception as error:  # Keras raises different errors for values that it does not understand
         raise refuse(
             "`optimizer` to be an optimizer of Keras, or the name of one",
             f"optimizer={shown(given)}",
             "Use `optimizer='adam'`, or None for the model's own.",
         ) from error
-    return optimizer

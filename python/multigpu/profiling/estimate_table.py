@@ -18,7 +18,6 @@ SIZES = ("weights", "optimizer", "copies", "gradients", "activations", "inputs",
 class LayerTable(Table[LayerEstimate]):
     """One row per call of a layer, in the order of the calls, which prints as a table."""
 
-    __slots__ = ()
     of = LayerEstimate
     head = ("layer", "weights", "so far", "work per row", "so far", "output per row", "cut behind it")
 

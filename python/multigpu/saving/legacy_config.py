@@ -15,7 +15,7 @@ OPERATION = "operation>"  # precedes the name of an operation, which may be the 
 SPARE_ELEMENTS = 1 << 16  # for seeds and counters, which such files do not contain
 
 
-def model_from_legacy_config(config: dict[str, Any], num_elements: int | None) -> keras.Model:
+def model_from_legacy_config(config: dict[str, Any], num_elements: int | None = None) -> keras.Model:
     """Return a model built from objects that the surrounding scopes allow.
 
     Args:

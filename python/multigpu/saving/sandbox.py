@@ -16,9 +16,7 @@ from typing import Any
 NOT_NEEDED = {"sklearn", "matplotlib", "pandas", "jax", "tensorflow", "torch"}
 
 
-def main(
-    source: str, target: str, budget: int, path: list[str], package: str, trial: dict[str, Any] | None = None
-) -> int:
+def main(source: str, target: str, budget: int, path: list[str], package: str, trial: dict[str, Any] | None) -> int:
     """Copy, try, and report failures on stdout, line by line. Return 0 if nothing fails."""
     sys.path[:] = path
     parent = sys.modules["multigpu"] = types.ModuleType("multigpu")  # its `__init__` would join workers

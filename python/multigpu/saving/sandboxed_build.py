@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import h5py
 import keras
@@ -39,9 +39,7 @@ class Trial(NamedTuple):
     backend: str  # the backend of Keras
 
     @classmethod
-    def of(
-        cls, custom_objects: dict[str, Any] | None, compile: bool, max_seconds: float, max_gigabytes: float
-    ) -> "Trial":
+    def of(cls, custom_objects: dict[str, Any] | None, compile: bool, max_seconds: float, max_gigabytes: float) -> Self:
         """Return the trial for a caller's arguments.
 
         Raises:
@@ -83,12 +81,7 @@ class Trial(NamedTuple):
         with _limits_only():
             build(file, shown, objects, self.compile, safe_mode=True)
         for part in _objects(configs):
-            for make in (
-                _make_layer,
-                keras.metrics.deserialize,
-                keras.losses.deserialize,
-                keras.optimizers.deserialize,
-            ):
+            for make in (_layer, keras.metrics.deserialize, keras.losses.deserialize, keras.optimizers.deserialize):
                 with _limits_only(), safely(objects, True, math.inf):
                     make(json.loads(json.dumps(part)))  # Keras changes its argument
 
@@ -102,13 +95,9 @@ def stand_in(kind: str) -> Any:
     """Return a substitute for an object of the caller: a layer or function that does nothing."""
     if not kind:
         return lambda *args, **kwargs: args[-1] if args else None
-    methods = {
-        "from_config": classmethod(lambda cls, config: cls()),
-        "call": lambda self, *args, **kwargs: args[0],
-        "__call__": lambda self, *args, **kwargs: args[0],
-    }
-    taken = ("from_config", "call") if kind == "Layer" else ("from_config", "__call__")
-    return type(kind, (KINDS[kind],), {name: methods[name] for name in taken})
+    run = "call" if kind == "Layer" else "__call__"
+    methods = {"from_config": classmethod(lambda cls, config: cls()), run: lambda self, *args, **kwargs: args[0]}
+    return type(kind, (KINDS[kind],), methods)
 
 
 @contextlib.contextmanager
@@ -122,10 +111,9 @@ def _limits_only() -> Iterator[None]:
         pass
 
 
-def _make_layer(config: dict[str, Any]) -> Any:
-    return (
-        keras.saving.deserialize_keras_object(config) if "module" in config else model_from_legacy_config(config, None)
-    )
+def _layer(config: dict[str, Any]) -> Any:
+    build = keras.saving.deserialize_keras_object if "module" in config else model_from_legacy_config
+    return build(config)
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:

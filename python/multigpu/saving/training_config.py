@@ -52,18 +52,14 @@ def _restored(config: Any, module: Any) -> Any:
     if isinstance(config, dict) and "class_name" in config:
         restored = _of_keras_3(config)
         made = restored if isinstance(restored, str) else module.deserialize(restored)
-        if not isinstance(made, str):
-            return _checked(made)
-        return _known(made, module)  # Keras returns a name that it does not know
+        if isinstance(made, str):
+            return _known(made, module)  # Keras returns a name that it does not know
+        if not callable(made):
+            raise ValueError(f"{made!r} is not a loss or metric.")
+        return made
     if isinstance(config, dict):
         return {name: _restored(each, module) for name, each in config.items()}
     return [_restored(each, module) for each in config] if isinstance(config, list | tuple) else config
-
-
-def _checked(made: Any) -> Any:
-    if not callable(made):
-        raise ValueError(f"{made!r} is not a loss or metric.")
-    return made
 
 
 def _known(name: str, module: Any) -> Any:

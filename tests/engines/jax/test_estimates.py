@@ -56,7 +56,7 @@ def step_memory(parallel, x, y):
         )
     )
     parallel.make_train_function()
-    memory = parallel.train_function.run.lower(layout.place(state), send((x, y), layout, fill=True)).compile()
+    memory = parallel.train_function.run.lower(layout.place(state), send((x, y), layout)).compile()
     memory = memory.memory_analysis()
     given = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return given + memory.temp_size_in_bytes

@@ -15,6 +15,7 @@ from multigpu.engines.jax.rows import Rows
 from multigpu.engines.jax.steps import StepFunction
 from multigpu.plan.estimates import DeviceEstimate
 from multigpu.plan.plan import Plan
+from multigpu.private_api.layers import inputs_of, symbolic
 
 OPEN_LENGTH = 128  # assumed length of an axis of unknown length
 
@@ -38,17 +39,10 @@ class TrialModel(keras.Model):
 
     def compiled_step(self, layout: Layout, inputs: Any) -> Any:
         """Return the step's program for the devices of a layout."""
-        kinds: Any = (
-            self.trainable_variables,
-            self.non_trainable_variables,
-            self.optimizer.variables,
-            self.metrics_variables,
-        )
-        state = tuple(
-            [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=layout.at_rest(v)) for v in kind] for kind in kinds
-        )
+        state = self.trainable_variables, self.non_trainable_variables, self.optimizer.variables, self.metrics_variables
+        kept = [[jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=layout.at_rest(v)) for v in kind] for kind in state]
         run = StepFunction(self, "train", layout, cpu_merge=False).run
-        return run.lower(state, (inputs,)).compile()
+        return run.lower(tuple(kept), (inputs,)).compile()
 
     def work_memory(self, layout: Layout, inputs: Any) -> int:
         """Return the bytes that a device needs for gathered weights, gradients and activations."""
@@ -78,9 +72,14 @@ def estimate_devices(
         )
     layout, trial = layout_of(plan), TrialModel(template, optimizer)
     variables = template.weights, trial.optimizer.variables
-    sides = [_batch(template, side, batch_size, layout) for side in ("inputs", "outputs")]
-    come, go = (sum(num_bytes(x.value.shape, x.value) for x in side) // layout.mesh.size for side in sides)
-    activations = trial.work_memory(layout, batch_of(template, batch_size, layout)) if sides[0] else None
+    filled = batch_size - batch_size % -layout.mesh.size
+    come, go = (
+        sum(num_bytes((filled, *(n or OPEN_LENGTH for n in x.shape[1:])), x) for x in symbolic(template, side))
+        // layout.mesh.size
+        for side in ("inputs", "outputs")
+    )
+    knows_inputs = bool(symbolic(template, "inputs"))
+    activations = trial.work_memory(layout, batch_of(template, batch_size, layout)) if knows_inputs else None
     kept = ([], []) if plan.cpu_relocation else variables
     weights, slots = (sum(bytes_on_device(variable, layout) for variable in each) for each in kept)
     moved = moved_in_step(template, layout)
@@ -105,15 +104,7 @@ def estimate_devices(
 
 def batch_of(template: keras.Model, rows: int, layout: Layout) -> Any:
     """Return the inputs of a template as they are in a step, in its own structure."""
-    inputs = _batch(template, "inputs", rows, layout)
-    return inputs[0] if isinstance(template, keras.Sequential) else keras.tree.pack_sequence_as(template.input, inputs)
-
-
-def _batch(template: keras.Model, side: str, rows: int, layout: Layout) -> list[Rows]:
-    """Return inputs or outputs as they are in a step. The list is empty if the template does not know their shapes."""
-    filled = rows - rows % -layout.mesh.size
-    shapes = [
-        jax.ShapeDtypeStruct((filled, *(n or OPEN_LENGTH for n in x.shape[1:])), x.dtype, sharding=layout.divided)
-        for x in keras.tree.flatten(getattr(template, side, None) or [])
-    ]
-    return [Rows(shape, (rows,)) for shape in shapes]
+    return keras.tree.map_structure(
+        lambda x: Rows(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout.divided), (rows,)),
+        inputs_of(template, rows - rows % -layout.mesh.size, OPEN_LENGTH),
+    )

@@ -51,7 +51,7 @@ class GlobalBatches(DataAdapter):
             counts = self._tell(rows, last)
             if not any(counts):
                 return
-            yield _joint(last, counts, layout) if self._own else send(last, layout, fill=True)
+            yield _joint(last, counts, layout) if self._own else send(last, layout)
 
     def _tell(self, rows: int, batch: Any) -> tuple[int, ...]:
         """Exchange the numbers of rows, and return that of each worker.

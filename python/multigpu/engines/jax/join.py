@@ -19,9 +19,7 @@ _listening: list[socket.socket] = []  # as long as this process lives
 
 def join() -> None:
     """Join the workers that TF_CONFIG describes, if any, and wait for them. JAX needs this before it starts."""
-    cluster = understood(os.environ)
-    if cluster is not None and not jax.distributed.is_initialized():
-        _join(cluster)
+    _join(understood(os.environ))
 
 
 def join_cluster(resolver: Any = None) -> None:
@@ -37,13 +35,13 @@ def join_cluster(resolver: Any = None) -> None:
             f"resolver={shown(resolver)}",
             f"Leave it out, or {TENSORFLOW}.",
         )
-    _, cluster = known_here(os.environ)
-    if cluster is not None and not jax.distributed.is_initialized():
-        _join(cluster)
+    _join(known_here(os.environ)[1])
 
 
-def _join(cluster: Cluster) -> None:
-    """Start JAX with the other workers. It ends this process if one of them is silent for too long."""
+def _join(cluster: Cluster | None) -> None:
+    """Start JAX with the other workers, if any. It ends this process if one of them is silent for too long."""
+    if cluster is None or jax.distributed.is_initialized():
+        return
     limits = {
         "initialization_timeout": int(cluster.arrive_seconds),
         "shutdown_timeout_seconds": int(cluster.arrive_seconds),

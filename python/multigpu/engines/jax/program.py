@@ -56,17 +56,11 @@ def _edited_equation(equation: core.JaxprEqn, replacement: Callable[..., Any]) -
     return call.replace(invars=equation.invars, outvars=equation.outvars)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def with_marked_gradient(mesh: Mesh, weight: jax.Array) -> jax.Array:
     """Return a weight whose gradient `whole_gradients()` finds in a program."""
-    return weight
-
-
-@with_marked_gradient.defjvp
-def _mark(mesh: Mesh, weights: Sequence[jax.Array], tangents: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     # a constraint that allows everything, which JAX also applies to the gradient
-    anything = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * tangents[0].ndim)
-    return weights[0], jax.lax.with_sharding_constraint(tangents[0], NamedSharding(mesh, anything))
+    anything = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * weight.ndim)
+    return jax.lax.with_sharding_constraint(weight, NamedSharding(mesh, anything))
 
 
 def whole_gradients(program: core.ClosedJaxpr, whole: Sharding) -> core.ClosedJaxpr:
@@ -118,9 +112,6 @@ def divisible(
             return jax.tree.map(keep[-1], results)
 
         return along_whole_axes
-    if _pads_few(equation):
-        begins, shape = [low for low, *_ in equation.params["padding_config"]], equation.outvars[0].aval.shape
-        return lambda few, value: jax.lax.dynamic_update_slice(jax.numpy.full(shape, value), few, begins)
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return None
     read = equation.invars[1].aval
@@ -158,8 +149,12 @@ def _axes_to_keep_whole(
         changed = _axes_that_change(equation.invars[0].aval.shape, equation.outvars[0].aval.shape, devices)
         return [changed, ()] if changed else []  # the result has other axes
     if name == "pad":
-        config = enumerate(params["padding_config"])
-        axes = [axis for axis, (low, high, between) in config if min(low, high) < 0 or between]
+        config = enumerate(zip(params["padding_config"], equation.invars[0].aval.shape, strict=True))
+        axes = [
+            axis
+            for axis, ((low, high, between), size) in config
+            if min(low, high) < 0 or between or ((low or high) and size <= FEW)
+        ]
         return [axes, (), axes] if axes else []
     if name == "slice":
         axes = [axis for axis, step in enumerate(params["strides"] or ()) if step > 1]
@@ -212,12 +207,3 @@ def _in_parts(mesh: Mesh, axis: int, x: jax.Array) -> jax.Array:
 
 def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:
     return equation.primitive.bind(*inputs, **equation.params)
-
-
-def _pads_few(equation: core.JaxprEqn) -> bool:
-    """Return whether an equation only adds elements to a few."""
-    if equation.primitive.name != "pad":
-        return False
-    config, shape = equation.params["padding_config"], equation.invars[0].aval.shape
-    only_adds = all(low >= 0 and high >= 0 and not between for low, high, between in config)
-    return only_adds and any((low or high) and size <= FEW for (low, high, _), size in zip(config, shape, strict=True))

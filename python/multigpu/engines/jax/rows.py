@@ -1,5 +1,6 @@
 """Batches with any number of rows on the mesh: padded to be sent, and cut to the counted rows inside of the step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental.sparse import JAXSparse
+from jax.sharding import Sharding
 
 from multigpu.engines.jax.layout import Layout, put
 
@@ -33,41 +35,34 @@ class Rows:
     dtype = property(lambda self: self.value.dtype)
 
 
-def send(batch: Any, layout: Layout, fill: bool, whole: bool = False) -> Any:
+def send(batch: Any, layout: Layout, at: Callable[[int], Sharding] | None = None) -> Any:
     """Return a batch on the mesh, to be opened in the step.
 
     Args:
         batch: arrays.
         layout: the layout of the mesh.
-        fill: whether rows are padded until the devices divide them. Otherwise, each device has all of them.
-        whole: whether each device has all rows in any case.
+        at: the layout for a number of rows. None pads rows until the devices divide them.
     """
-    # the parts of a sparse array have no rows of the batch
-    return jax.tree.map(
-        partial(_send, layout=layout, fill=fill, whole=whole), batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse)
-    )
+
+    def one(x: Any) -> Rows:
+        if isinstance(x, Rows):  # of several workers
+            return x
+        if isinstance(x, JAXSparse):  # its parts have no rows of the batch
+            return Rows(jax.tree.map(lambda leaf: put(leaf, layout.copied), x), None)
+        x = x if isinstance(x, jax.Array) else np.asarray(x)
+        if not x.ndim or not x.shape[0]:
+            return Rows(put(x, layout.copied), None)
+        count = x.shape[0]
+        if at is None:
+            return Rows(put(padded(x, -count % layout.mesh.size), layout.divided), (count,))
+        return Rows(put(x, at(count)), (count,))
+
+    return jax.tree.map(one, batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse))
 
 
-def _send(x: Any, layout: Layout, fill: bool, whole: bool) -> Rows:
-    if isinstance(x, Rows):  # of several workers
-        return x
-    if isinstance(x, JAXSparse):
-        return Rows(jax.tree.map(lambda leaf: put(leaf, layout.copied), x), None)
-    x = x if isinstance(x, jax.Array) else np.asarray(x)
-    if not x.ndim or not x.shape[0]:
-        return Rows(put(x, layout.copied), None)
-    count = x.shape[0]
-    if whole:
-        return Rows(put(x, layout.copied), (count,))
-    missing = -count % layout.mesh.size
-    if not fill or not missing:
-        return Rows(put(x, layout.rows(count)), (count,))
-    return Rows(put(padded(x, missing), layout.divided), (count,))
-
-
-def padded(x: Any, missing: int) -> np.ndarray:
+def padded(x: Any, missing: int) -> Any:
     """Return an array with more rows, of zeros."""
-    return np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
+    return x if not missing else np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
 
 
 def open_rows(batch: Any, layout: Layout) -> Any:

@@ -39,29 +39,26 @@ class StepFunction:
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
         """Run one execution: as many steps as the model makes in one, as long as there are batches."""
         with jax.default_device(None):  # the host, outside of steps
-            return self._execution(state, iterator)
+            outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
+            results = [outputs]
+            for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
+                outputs, state = self._one(state, data)
+                results.append(outputs)
+            if self._kind == "predict" and len(results) > 1:
+                outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
+            return outputs, state
 
     def forget(self) -> None:
         """Release the last state, which variables may replace between calls of `fit`."""
         self._last = None
 
-    def _execution(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
-        """Run its steps one after the other, and return what all of them gave."""
-        outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
-        results = [outputs]
-        for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
-            outputs, state = self._one(state, data)
-            results.append(outputs)
-        if self._kind == "predict" and len(results) > 1:
-            outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
-        return outputs, state
-
     def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         if state is not self._last:
             state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
         # op by op there is no program to be edited against faults of XLA's partitioner, which are in gradients
-        whole = self._kind == "train" and not self._compiled
-        outputs, self._last = self.run(state, send(data, self._layout, fill=self._compiled, whole=whole))
+        layout = self._layout
+        at = None if self._compiled else (lambda _: layout.copied) if self._kind == "train" else layout.rows
+        outputs, self._last = self.run(state, send(data, layout, at))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
     @fresh_losses()

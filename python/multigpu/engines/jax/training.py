@@ -56,7 +56,7 @@ class Training(keras.Model):
         layout = replace(layout_of(self.plan).alone, on_host=False)
         place(self.template.variables, layout)
         args, kwargs = jax.tree.map(
-            lambda x: send(x, layout, fill=False).value if hasattr(x, "shape") else x, (args, kwargs)
+            lambda x: send(x, layout, layout.rows).value if hasattr(x, "shape") else x, (args, kwargs)
         )
         with named_op_by_op():
             outputs = self.template(*args, **kwargs)

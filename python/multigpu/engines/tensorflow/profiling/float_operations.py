@@ -38,11 +38,7 @@ LIGHT = {  # types of ops that move numbers, or compute little with each
 
 
 class Profile:
-    """The counts of TensorFlow's profiler for a graph.
-
-    Attributes:
-        total: the floating-point operations of all ops that it counts.
-    """
+    """The counts of TensorFlow's profiler for a graph."""
 
     def __init__(self, graph: tf.Graph) -> None:
         builder = tf.compat.v1.profiler.ProfileOptionBuilder
@@ -50,7 +46,6 @@ class Profile:
             options = builder(builder.float_operation()).with_empty_output().build()
             root = tf.compat.v1.profiler.profile(graph, cmd="scope", options=options)
         self._counted = {node.name: node.float_ops for node in _nodes(root)}
-        self.total = root.total_float_ops
 
     def work(self, ops: Iterable[tf.Operation]) -> int | None:
         """Return the floating-point operations of some ops of the graph. None if one of them is unknown."""

@@ -53,16 +53,13 @@ def overview(
 
 def _row(device: str, template: keras.Model, plan: Plan, batch_size: int | None, routes: Sequence[Route]) -> DeviceRow:
     slices = plan.slices_on(device)
-    moved = traffic(device, routes)
     return DeviceRow(
         device=device,
         replica=slices[0] if slices else None,
         rows=sum(plan.rows(batch_size)[number] for number in slices) if batch_size is not None and slices else None,
         weights=_bytes_on(device, template.variables),
         slots=_slot_bytes(device, template),
-        received=moved.received,
-        sent=moved.sent,
-        transfers=moved.transfers,
+        **traffic(device, routes)._asdict(),
     )
 
 
