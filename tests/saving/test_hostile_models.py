@@ -384,7 +384,7 @@ sys.exit(module.main(**json.loads(sys.argv[2])))
 
 def test_a_hard_limit_of_memory_that_is_lower_than_ours_stays(good, tmp_path):
     order = {"source": str(good), "target": str(tmp_path / "copy.h5"), "budget": 320 << 20, "path": sys.path}
-    order["package"] = str(Path(sandbox.__file__).parents[1])
+    order |= {"package": str(Path(sandbox.__file__).parents[1]), "trial": None}
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, sandbox.__file__, json.dumps(order)], capture_output=True, check=False
     )
