@@ -65,12 +65,14 @@ CALLS = {
     "scattered rows": "ops.scatter_update(x, [[0], [2]], ops.ones((2, 6))) * "
     "ops.take_along_axis(x, ops.argsort(x), axis=-1)",
     "a Fourier transform of rows": "ops.transpose(ops.fft((ops.transpose(x), ops.transpose(0.3 * x)))[0])",
+    "rows at numbers of 16 bits": "ops.take(x, ops.cast(ops.argsort(x[:, 0]), 'int16'), axis=0) + x",
+    "rows at numbers of 8 bits": "ops.take(x, ops.cast(ops.argsort(x[:, 0]), 'int8'), axis=0) + x",
     "segments": "ops.segment_sum(x, ops.arange(ops.shape(x)[0]) // 2, 8)[: ops.shape(x)[0]]",
 }
 
 
-def run(call, how="{}", loop="", then="[]", gpus=4, sizes=(8, 7, 5)):
-    program = PROGRAM.format(call=call, how=how, loop=loop, then=then, gpus=gpus, sizes=sizes, rows=8)
+def run(call, how="{}", loop="", then="[]", gpus=4, sizes=(8, 7, 5), first=""):
+    program = first + PROGRAM.format(call=call, how=how, loop=loop, then=then, gpus=gpus, sizes=sizes, rows=8)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
 
 
@@ -83,6 +85,12 @@ def test_uneven_rows(name):
 @pytest.mark.parametrize("how", ["{'jit_compile': False}", "{'run_eagerly': True}"])
 def test_steps_that_are_not_compiled(how):
     done = run(CALLS["cut, then sort"], how)
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
+
+
+def test_numbers_of_64_bits():  # in the Embedding of an input of integers, too
+    wide = "jax.config.update('jax_enable_x64', True)"
+    done = run("ops.take(x, ops.argsort(x[:, 0]).astype('int64'), axis=0) + x", first=f"import jax; {wide}")
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
 
 

@@ -1,5 +1,6 @@
 """Lay out arrays: divided among the devices of a mesh or copied to each, in device memory or on the host."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,13 @@ def on_mesh(value: jax.Array, mesh: Mesh) -> jax.Array:
         return value
     sharding = NamedSharding(mesh, value.sharding.spec, memory_kind=value.sharding.memory_kind)
     return jax.make_array_from_single_device_arrays(value.shape, sharding, [x.data for x in value.addressable_shards])
+
+
+def in_context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Return a scope in which JAX works on a mesh, rather than on one that a user has set."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return contextlib.nullcontext()
+    return (getattr(jax, "set_mesh", None) or jax.sharding.use_mesh)(mesh)  # before JAX 0.7, the second
 
 
 def gathered(weights: Any, layout: Layout) -> Any:

@@ -48,6 +48,8 @@ def edited(part: Any, replacement: Callable[[core.JaxprEqn], Callable[..., jax.A
 
 
 def _edited_equation(equation: core.JaxprEqn, replacement: Callable[..., Any]) -> core.JaxprEqn:
+    if equation.primitive.name == "shard_map":  # in it, each device has its part, which XLA does not divide
+        return equation
     equation = equation.replace(params={name: edited(value, replacement) for name, value in equation.params.items()})
     function = replacement(equation)
     if function is None:
@@ -80,8 +82,9 @@ def divisible(
 ) -> Callable[..., jax.Array] | None:
     """Return a function in place of an equation that XLA would divide wrongly, also if only rows are divided.
 
-    - The gradient of a sort has unsigned indices. If its rows are unevenly divided, XLA ends the process, because it
-      compares them with a signed number (`Check failed: ShapeUtil::IsScalarWithElementType`).
+    - If rows that are unevenly divided are read at indices of another type than int32, such as those of the gradient of
+      a sort, XLA ends the process, because it compares them with an int32 (`Check failed:
+      ShapeUtil::IsScalarWithElementType`).
     - Before JAX 0.12, a sum over devices that is divided, and then updated at one index, is wrong: XLA combines two
       slices of it, and all devices but one write another row into their first one.
     - The gradient of a slice is padded. If it has two rows, which end up on two of eight devices, one is lost.
@@ -116,14 +119,13 @@ def divisible(
         return None
     read = equation.invars[1].aval
     at_one = equation.primitive.name.startswith("scatter") and math.prod(read.shape[:-1]) == 1
-    kind = np.int32 if np.issubdtype(read.dtype, np.unsignedinteger) else read.dtype
-    if not at_one and kind == read.dtype:
+    if not at_one and read.dtype == np.int32:
         return None
 
     def function(operand: jax.Array, indices: jax.Array, *updates: jax.Array) -> jax.Array:
         # behind barriers, XLA combines neither the operand nor the result with other equations
         apart = jax.lax.optimization_barrier if at_one else jax.numpy.asarray
-        return apart(_result(equation, apart(operand), indices.astype(kind), *updates))
+        return apart(_result(equation, apart(operand), _as_int32(indices), *updates))
 
     return function
 
@@ -203,6 +205,12 @@ def _in_parts(mesh: Mesh, axis: int, x: jax.Array) -> jax.Array:
         zeros = jax.numpy.zeros([*x.shape[:axis], missing, *x.shape[axis + 1 :]], x.dtype)
         x = whole(jax.numpy.concatenate([whole(x), whole(zeros)], axis))
     return jax.lax.with_sharding_constraint(x, along(mesh, axis))
+
+
+def _as_int32(indices: jax.Array) -> jax.Array:
+    """Return indices as int32. Larger ones are out of bounds: no axis is so long."""
+    fits = np.can_cast(indices.dtype, np.int32)
+    return (indices if fits else jax.numpy.minimum(indices, np.iinfo(np.int32).max)).astype(np.int32)
 
 
 def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:

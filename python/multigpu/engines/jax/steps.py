@@ -24,16 +24,15 @@ class StepFunction:
     Keras' loops call it with the state (lists of arrays) and an iterator over batches.
 
     Attributes:
-        run: one step, of a state and of a batch on the mesh.
+        run: one compiled step, of a state and of a batch on the mesh.
     """
 
     def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
         # each worker predicts alone
         self._model, self._kind, self._layout = model, kind, layout.alone if kind == "predict" else layout
         self._to_host = cpu_merge and kind == "predict"
-        self._compiled = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
-        self.run: Any = jax.jit(self._program, **donated) if self._compiled else self._op_by_op
+        self.run: Any = jax.jit(self._program, **donated)
         self._last: Any = None  # the last step's state, which Keras passes back unless a callback used it
 
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
@@ -48,6 +47,11 @@ class StepFunction:
                 outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
             return outputs, state
 
+    @property
+    def _compiled(self) -> bool:
+        """Whether steps are compiled. Otherwise, they run op by op."""
+        return bool(self._model.jit_compile) and not self._model.run_eagerly and not jax.config.jax_disable_jit
+
     def forget(self) -> None:
         """Release the last state, which variables may replace between calls of `fit`."""
         self._last = None
@@ -58,7 +62,8 @@ class StepFunction:
         # op by op there is no program to be edited against faults of XLA's partitioner, which are in gradients
         layout = self._layout
         at = None if self._compiled else (lambda _: layout.copied) if self._kind == "train" else layout.rows
-        outputs, self._last = self.run(state, send(data, layout, at))
+        run = self.run if self._compiled else self._op_by_op
+        outputs, self._last = run(state, send(data, layout, at))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
     @fresh_losses()

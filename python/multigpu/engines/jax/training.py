@@ -12,7 +12,7 @@ import keras
 from multigpu.base.replaced import replaced
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
-from multigpu.engines.jax.layout import gathered
+from multigpu.engines.jax.layout import gathered, in_context_of
 from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import all_variables, bring_plain_home, layout_of, place, send_home, settle
@@ -58,7 +58,7 @@ class Training(keras.Model):
         args, kwargs = jax.tree.map(
             lambda x: send(x, layout, layout.rows).value if hasattr(x, "shape") else x, (args, kwargs)
         )
-        with named_op_by_op():
+        with in_context_of(layout.mesh), named_op_by_op():
             outputs = self.template(*args, **kwargs)
         settle(self.template.variables, self.plan)
         return outputs
@@ -77,7 +77,7 @@ class Training(keras.Model):
             args, kwargs = structure.unflatten([arrays.get(place, each) for place, each in enumerate(given)])
             return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
 
-        if not is_traced():
+        if not is_traced() or jax.config.jax_disable_jit:
             return call(*weights, arrays)
         program, results = trace(layout.mesh, call, *weights, arrays, has_gradients=False)
         if not has(program, "fft", "sort"):  # their gradients are not edited: see `divisible()`
@@ -122,6 +122,7 @@ class Training(keras.Model):
         before = {f"{kind}_function": getattr(template, f"{kind}_function") for kind in KINDS}
         with contextlib.ExitStack() as stack:
             stack.enter_context(jax.default_device(host()))  # new variables wait there, not on a GPU
+            stack.enter_context(in_context_of(layout_of(self.plan).own))
             stack.enter_context(batches_on_host())  # until the step sends each row to its device
             for kind in KINDS:
                 make = functools.partial(self._make, kind, on=template)

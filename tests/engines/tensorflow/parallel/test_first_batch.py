@@ -400,16 +400,60 @@ def trained_model(layer):
     return model
 
 
+def in_a_process(script, command=(), **variables):
+    folders = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command, surroundings = [*(command or python()), "-c", script], {**os.environ, **folders, **variables}
+    return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=300)
+
+
 def test_a_process_with_one_thread_for_ops_checks_and_does_not_wait_for_ever():
-    folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
-        [*python(), "-c", ONE_THREAD],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": folders},
-        timeout=300,
-    )
+    done = in_a_process(ONE_THREAD)
     assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+WITHIN_AN_OP = """
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(2)
+import multigpu
+multigpu.simulate_gpus(2)
+from test_first_batch import *
+def called(model):
+    return tf.function(lambda x: tf.py_function(model, [x], tf.float32))(X)
+one, other = (trained_model(layers.ReLU()) for _ in range(2))
+np.testing.assert_allclose(called(one), called(multi_gpu_model(other, 2)), rtol=1e-5)
+try:
+    called(multi_gpu_model(trained_model(Compares(name="compares")), 2))
+except Exception as error:
+    print("layer 'compares'" in str(error))
+"""
+
+
+def test_a_first_call_in_a_py_function_is_checked_with_the_threads_that_are_left():
+    done = in_a_process(WITHIN_AN_OP)
+    assert done.stdout.split() == ["True"], done.stderr
+
+
+CLUSTERED = """
+import multigpu
+multigpu.simulate_gpus(3)
+from test_first_batch import *
+double = tf.custom_gradient(lambda x: (x * 2, lambda upstream: upstream * 2))
+normal = lambda: layers.BatchNormalization(synchronized=True)
+dropout, own = lambda: layers.Dropout(0.3, seed=1), lambda: layers.Lambda(double)
+for make in (dropout, normal, own, lambda: Compares(name="compares")):
+    try:
+        models = trained_model(make()), multi_gpu_model(trained_model(make()), 3)
+        losses = [m.fit(X[:12], Y[:12], batch_size=12, verbose=0, shuffle=False).history["loss"] for m in models]
+        print(np.allclose(*losses, rtol=1e-5))
+    except ValueError as error:
+        print("layer 'compares'" in str(error))
+"""
+
+
+def test_what_xla_compiles_in_clusters_is_compared_without_them():
+    flags = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"  # `tf.config.optimizer.set_jit()` is the first of them
+    done = in_a_process(CLUSTERED, [sys.executable], TF_XLA_FLAGS=flags)
+    assert done.stdout.split() == ["True"] * 4, done.stderr
 
 
 def test_the_first_call_may_be_one_for_each_element_of_a_vectorized_map():

@@ -16,7 +16,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.differences import amplified, differences, is_half, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
-from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, has_one_thread, with_other_last_digits
+from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, num_threads, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE, WholeBatchError, not_one_by_one
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()
 
 def is_on() -> bool:
     """Return whether first batches are checked."""
-    return os.environ.get(SWITCH, "1") != "0" and not (has_one_thread() and _has_r())
+    return os.environ.get(SWITCH, "1") != "0" and not (num_threads() == 1 and _has_r())
 
 
 def _has_r() -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from multigpu.engines.tensorflow.replicas.sync_batch_norm import HeldStatistics
 from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
+from multigpu.engines.tensorflow.replicas.xla import not_clustered
 from multigpu.engines.tensorflow.weights.place_locate import read
 from multigpu.engines.tensorflow.weights.rows import Rows
 from multigpu.plan.plan import Plan
@@ -80,11 +82,12 @@ class TrialRuns:
         self._traced: Traced | None = None
         self._generator = default_generator()
         self.of_trace = OfTrace()
+        self._op_by_op = num_threads() < (3 if is_within_op() else 2)  # with a function, the check would wait for ever
         with self._apart():
             try:
                 with tapes_of_their_own():
                     self._replica, traced = trace(self._replica)
-                self._traced = None if has_one_thread() else traced
+                self._traced = None if self._op_by_op else traced
                 ways = self._replica.template.by_weight([types.rows or Rows.APART for types in traced.types])
                 ways |= {table: [rows] for table, rows in traced.rows_of_tables.items()}
                 self.of_trace = OfTrace(ways, traced.layout.same, traced.layout.without_rank)
@@ -212,7 +215,7 @@ class TrialRuns:
         layers = [self._template.model, *self._template.layers]
         before, known = list(map(Contents, layers)), set(map(id, self._template.model.variables))
         eagerly = tf.config.functions_run_eagerly()
-        tf.config.run_functions_eagerly(eagerly or has_one_thread())
+        tf.config.run_functions_eagerly(eagerly or self._op_by_op)
         noise = as_default_generator(self._generator) if self._generator else contextlib.nullcontext()
         in_one_part = scopes_noted(lambda device: contextlib.nullcontext())  # whatever `on_device()` names
         try:
@@ -241,7 +244,8 @@ def _weights_of_rows(output: tf.Tensor, position: Position) -> tf.Tensor:
     """Return random weights for the output of a slice, which are those of its rows in any slice."""
     shape = tf.shape(output)
     each = shape[0] // position.kept
-    of_batch = tf.random.stateless_normal(tf.concat([[position.total * each], shape[1:]], 0), [0, 0])
+    with not_clustered():
+        of_batch = tf.random.stateless_normal(tf.concat([[position.total * each], shape[1:]], 0), [0, 0])
     return tf.cast(of_batch[position.first * each :][: shape[0]], output.dtype)
 
 
@@ -252,11 +256,16 @@ def _without_zeros(weight: tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_uniform(weight.shape, [0, 0], 0.05, 0.1, weight.dtype)
 
 
-def has_one_thread() -> bool:
-    """Return whether TensorFlow has one thread for ops: an op that waits for a function would wait for ever."""
+def num_threads() -> int:
+    """Return the number of TensorFlow's threads for ops."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     asked = tf.config.threading.get_inter_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTEROP_THREADS", 0))
-    return (asked or cores) == 1
+    return asked or cores or 1
+
+
+def is_within_op() -> bool:
+    """Return whether an op runs this code, as `tf.py_function` does, in a thread that Python has not started."""
+    return threading.current_thread().name.startswith("Dummy-")
 
 
 def with_other_last_digits(digit: float) -> Change:

@@ -15,6 +15,7 @@ from multigpu.base.replaced import entered
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls, all_calls
 from multigpu.engines.tensorflow.replicas.parts import Parts
+from multigpu.engines.tensorflow.replicas.xla import not_clustered
 from multigpu.private_api.layers import moments_from
 
 
@@ -69,7 +70,8 @@ class HeldStatistics(SyncBatchNorm):
 
     def seen_by_layers(self, counts: tf.Tensor, slices: Parts) -> contextlib.AbstractContextManager[None]:
         """Give layers their own moving statistics while a replica is traced, inside a `with` block."""
-        return entered(moments_from(layer, functools.partial(_held, layer)) for layer in self.layers)
+        held = (moments_from(layer, functools.partial(_held, layer)) for layer in self.layers)
+        return entered((not_clustered(), *held))
 
 
 def _held(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, ...]:
@@ -88,7 +90,8 @@ class _Moments:
                 "`run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas have to "
                 "run at the same time to take their statistics together",
                 f"run_eagerly=True and the layer {self._layer.name!r}",
-                "Compile without `run_eagerly`, or use `synchronized=False`.",
+                "Compile without `run_eagerly`, without `tf.config.run_functions_eagerly(True)`, or use "
+                "`synchronized=False`.",
             )
         axis = self._layer.axis % inputs.shape.rank
         epsilon = 0.0 if mask is None else keras.backend.epsilon()  # Keras adds it to the count
