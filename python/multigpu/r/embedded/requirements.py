@@ -24,8 +24,7 @@ def check_r_and_rpy2() -> None:
             "Install R from https://cran.r-project.org, on Debian or Ubuntu with `apt-get install r-base-core`.",
             error=ImportError,
         )
-    wanted = RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
-    cure = f"Run `{sys.executable} -m pip install '{wanted}'` and restart Python."
+    cure = f"Run `{sys.executable} -m pip install '{rpy2_for(r_version)}'` and restart Python."
     try:
         rpy2_version = importlib.metadata.version("rpy2")
     except importlib.metadata.PackageNotFoundError:
@@ -68,6 +67,11 @@ def version_of_r() -> str | None:
     done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"R version (\S+)", done.stdout)
     return found.group(1) if found else None
+
+
+def rpy2_for(r_version: str) -> str:
+    """Return the requirement with which pip installs rpy2 for this R."""
+    return RPY2_FOR_OLD_R if is_before(r_version, "4.5") else RPY2_FOR_NEW_R
 
 
 def is_before(version: str, other: str) -> bool:
