@@ -54,15 +54,16 @@ def send(batch: Any, layout: Layout, at: Callable[[int], Sharding] | None = None
             return Rows(put(x, layout.copied), None)
         count = x.shape[0]
         if at is None:
-            return Rows(put(padded(x, -count % layout.mesh.size), layout.divided), (count,))
+            missing = -count % layout.mesh.size
+            return Rows(put(padded(x, missing) if missing else x, layout.divided), (count,))
         return Rows(put(x, at(count)), (count,))
 
     return jax.tree.map(one, batch, is_leaf=lambda x: isinstance(x, Rows | JAXSparse))
 
 
-def padded(x: Any, missing: int) -> Any:
+def padded(x: Any, missing: int) -> np.ndarray:
     """Return an array with more rows, of zeros."""
-    return x if not missing else np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
+    return np.pad(np.asarray(x), [(0, missing)] + [(0, 0)] * (x.ndim - 1))
 
 
 def open_rows(batch: Any, layout: Layout) -> Any:
