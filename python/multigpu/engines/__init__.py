@@ -27,7 +27,7 @@ ENGINES = ("tensorflow", "jax")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the engine, which is imported at the first use of one."""
+    """Return a name of the engine. The first use of one imports them all."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = getattr(importlib.import_module(f"{__name__}.{_backend()}.names"), name)

@@ -104,11 +104,12 @@ def on_mesh(value: jax.Array, mesh: Mesh) -> jax.Array:
     return jax.make_array_from_single_device_arrays(value.shape, sharding, [x.data for x in value.addressable_shards])
 
 
-def in_context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
-    """Return a scope in which JAX works on a mesh, rather than on one that a user has set."""
+def without_context_mesh() -> contextlib.AbstractContextManager[Any]:
+    """Return a scope without the mesh that a user has set, which need not have the devices of the model."""
     if jax.sharding.get_abstract_mesh().empty:
         return contextlib.nullcontext()
-    return (getattr(jax, "set_mesh", None) or jax.sharding.use_mesh)(mesh)  # before JAX 0.7, the second
+    set_mesh = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh  # before JAX 0.7, the second
+    return set_mesh(Mesh(np.empty((), object), ()))
 
 
 def gathered(weights: Any, layout: Layout) -> Any:

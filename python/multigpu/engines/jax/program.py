@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from multigpu.engines.jax.layout import along
 
-FEW = 8  # rows that are padded by an update, or are cut from an array that is whole
+FEW = 8  # rows that are whole while they are padded, or that are cut from an array that is whole
 
 
 def trace(
@@ -208,9 +208,9 @@ def _in_parts(mesh: Mesh, axis: int, x: jax.Array) -> jax.Array:
 
 
 def _as_int32(indices: jax.Array) -> jax.Array:
-    """Return indices as int32. Larger ones are out of bounds: no axis is so long."""
-    fits = np.can_cast(indices.dtype, np.int32)
-    return (indices if fits else jax.numpy.minimum(indices, np.iinfo(np.int32).max)).astype(np.int32)
+    """Return indices as int32. Others are out of bounds: no axis is so long."""
+    given, wanted = np.iinfo(indices.dtype), np.iinfo(np.int32)
+    return jax.numpy.clip(indices, max(given.min, wanted.min), min(given.max, wanted.max)).astype(np.int32)
 
 
 def _result(equation: core.JaxprEqn, *inputs: jax.Array) -> jax.Array:

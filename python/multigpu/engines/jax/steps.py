@@ -31,6 +31,7 @@ class StepFunction:
         # each worker predicts alone
         self._model, self._kind, self._layout = model, kind, layout.alone if kind == "predict" else layout
         self._to_host = cpu_merge and kind == "predict"
+        self._jit = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
         self.run: Any = jax.jit(self._program, **donated)
         self._last: Any = None  # the last step's state, which Keras passes back unless a callback used it
@@ -50,7 +51,7 @@ class StepFunction:
     @property
     def _compiled(self) -> bool:
         """Whether steps are compiled. Otherwise, they run op by op."""
-        return bool(self._model.jit_compile) and not self._model.run_eagerly and not jax.config.jax_disable_jit
+        return self._jit and not jax.config.jax_disable_jit
 
     def forget(self) -> None:
         """Release the last state, which variables may replace between calls of `fit`."""

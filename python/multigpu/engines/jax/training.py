@@ -12,7 +12,7 @@ import keras
 from multigpu.base.replaced import replaced
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
-from multigpu.engines.jax.layout import gathered, in_context_of
+from multigpu.engines.jax.layout import gathered, without_context_mesh
 from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import all_variables, bring_plain_home, layout_of, place, send_home, settle
@@ -58,7 +58,7 @@ class Training(keras.Model):
         args, kwargs = jax.tree.map(
             lambda x: send(x, layout, layout.rows).value if hasattr(x, "shape") else x, (args, kwargs)
         )
-        with in_context_of(layout.mesh), named_op_by_op():
+        with without_context_mesh(), named_op_by_op():
             outputs = self.template(*args, **kwargs)
         settle(self.template.variables, self.plan)
         return outputs
@@ -122,7 +122,7 @@ class Training(keras.Model):
         before = {f"{kind}_function": getattr(template, f"{kind}_function") for kind in KINDS}
         with contextlib.ExitStack() as stack:
             stack.enter_context(jax.default_device(host()))  # new variables wait there, not on a GPU
-            stack.enter_context(in_context_of(layout_of(self.plan).own))
+            stack.enter_context(without_context_mesh())
             stack.enter_context(batches_on_host())  # until the step sends each row to its device
             for kind in KINDS:
                 make = functools.partial(self._make, kind, on=template)

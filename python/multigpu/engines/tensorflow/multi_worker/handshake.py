@@ -93,7 +93,8 @@ def _broadcast_seed(cluster: Cluster) -> None:
     """Give all workers the chief's seed, or a new one: all must assign the rows of arrays in the same way."""
     seed, _ = tf.compat.v1.get_seed(0)
     mine = -1 if seed == UNSET_SEED else seed
-    set_, drawn = all_gather_numbers([mine, random.getrandbits(31)], cluster)[0]
+    drawn = random.getrandbits(31) if mine < 0 else 0  # a program that sets seeds keeps its own numbers
+    set_, drawn = all_gather_numbers([mine, drawn], cluster)[0]
     chiefs = int(set_ if set_ >= 0 else drawn)
     if chiefs != mine:
         tf.random.set_seed(chiefs)

@@ -90,8 +90,7 @@ class _Moments:
                 "`run_eagerly=False` for a template with synchronized BatchNormalization, whose replicas have to "
                 "run at the same time to take their statistics together",
                 f"run_eagerly=True and the layer {self._layer.name!r}",
-                "Compile without `run_eagerly`, without `tf.config.run_functions_eagerly(True)`, or use "
-                "`synchronized=False`.",
+                "Use neither `run_eagerly` nor `tf.config.run_functions_eagerly(True)`, or use `synchronized=False`.",
             )
         axis = self._layer.axis % inputs.shape.rank
         epsilon = 0.0 if mask is None else keras.backend.epsilon()  # Keras adds it to the count

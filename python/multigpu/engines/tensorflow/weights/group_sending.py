@@ -1,4 +1,4 @@
-"""Send weights and state to groups: those of a part to the devices on which it runs, once to each."""
+"""Send weights and state to devices: those of a part to the devices on which it runs, once to each."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -22,12 +22,12 @@ class Copy(NamedTuple):
 
 
 class GroupSending(NamedTuple):
-    """Sends the variables of a template to the groups of a plan.
+    """Sends the variables of a template to the devices of a plan.
 
     Attributes:
         weights: the variables to which gradients flow back.
         state: the other variables.
-        plan: the plan, with groups.
+        plan: the plan.
         homes: the part that reads each variable first, for weights and then for state.
     """
 
