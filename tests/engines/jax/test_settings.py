@@ -16,7 +16,7 @@ set_mesh = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
 def build():
     keras.utils.set_random_seed(1)
     inputs = keras.Input((6,))
-    hidden = layers.Conv1D(8, 3, activation="relu")(layers.Reshape((6, 1))(inputs))
+    hidden = layers.Conv1D(8, 3, activation="tanh")(layers.Reshape((6, 1))(inputs))
     return keras.Model(inputs, layers.Dense(4)(layers.Flatten()(hidden)))
 
 
