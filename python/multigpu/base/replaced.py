@@ -1,4 +1,4 @@
-"""Replace attributes, or the value of a context variable, temporarily."""
+"""Replace attributes, functions, or the value of a context variable, temporarily."""
 
 import contextlib
 import contextvars
@@ -53,27 +53,27 @@ def set_to(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stood_in(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: Callable[[], bool]) -> Iterator[None]:
-    """Let handlers work in place of functions inside a `with` block.
+def intercepted(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: Callable[[], bool]) -> Iterator[None]:
+    """Let handlers intercept calls of functions inside a `with` block.
 
     Args:
-        seams: for each function its owner and name, and the handler, which receives it and its arguments.
+        seams: for each function its owner and name, and the handler, which receives the function and its arguments.
         applies: returns whether the running code is affected, and not code of another thread.
     """
 
-    def stand_in(original: Callable[..., Any], handle: Callable[..., Any]) -> Any:
+    def replacement(original: Callable[..., Any], handle: Callable[..., Any]) -> Any:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             return handle(original, *args, **kwargs) if applies() else original(*args, **kwargs)
 
         return call
 
-    instead = (replaced(owner, name, stand_in(getattr(owner, name), handle)) for owner, name, handle in seams)
+    instead = (replaced(owner, name, replacement(getattr(owner, name), handle)) for owner, name, handle in seams)
     with _one_at_a_time, entered(instead):
         yield
 
 
-_one_at_a_time = threading.RLock()  # two threads must not mistake each other's stand-ins for the originals
+_one_at_a_time = threading.RLock()  # two threads must not mistake each other's replacements for the originals
 
 
 def _write(owner: Any, name: str, value: Any) -> None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.ops import cond_v2, custom_gradient, while_v2
 
-from multigpu.base.replaced import stood_in
+from multigpu.base.replaced import intercepted
 
 _Function = type(tf.function(lambda: None))
 _unspecified = tf.__internal__.autograph.control_status_ctx()  # this is read while nothing is traced
@@ -37,7 +37,7 @@ def handled(handler: Any, applies: Callable[[], bool]) -> contextlib.AbstractCon
         (custom_gradient, "_graph_mode_decorator", functools.partial(_with_gradient, handler)),
         (custom_gradient, "_eager_mode_decorator", functools.partial(_with_gradient, handler)),
     ]
-    return stood_in(seams, applies)
+    return intercepted(seams, applies)
 
 
 def _with_gradient(handler: Any, original: Callable, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
 
-from multigpu.base.replaced import stood_in
+from multigpu.base.replaced import intercepted
 from multigpu.engines.tensorflow.private_api.tensorflow_names import BY_COUNTER, BY_SEED, OTHERS
 
 KEEPING_STATE: dict[str, Callable[..., tf.Tensor]] = {  # how to draw the same from a seed
@@ -42,7 +42,7 @@ def draws_replaced(
     whole_numbers = gen_random_ops.random_uniform_int
     for name, again in KEEPING_STATE.items():
         seams.append((gen_random_ops, name, functools.partial(_from_a_seed, whole_numbers, again)))
-    return stood_in(seams, applies)
+    return intercepted(seams, applies)
 
 
 def _from_a_seed(
