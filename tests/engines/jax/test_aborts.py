@@ -88,6 +88,28 @@ def test_steps_that_are_not_compiled(how):
     assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr[-2000:]
 
 
+PADDED = """
+import keras, jax, multigpu, numpy as np
+multigpu.simulate_gpus(4)
+
+class Padded(keras.layers.Layer):
+    def call(self, x):
+        return jax.lax.pad(x, 0.0, ((-1, 0, 1), (0, 0, 0)))
+
+model = keras.Sequential([keras.Input((6,)), Padded()])
+parallel, x = multigpu.multi_gpu_model(model, 4), np.arange(48, dtype="float32").reshape(8, 6)
+parallel.compile("sgd", "mse", **{how})
+np.testing.assert_array_equal(parallel.predict_on_batch(x), model(x))
+print(parallel.test_on_batch(x, np.zeros((14, 6))) > 0)
+"""
+
+
+@pytest.mark.parametrize("how", ["{}", "{'jit_compile': False}", "{'run_eagerly': True}"])
+def test_rows_that_are_cut_off_and_put_apart(how):  # aborted where such a step is not compiled
+    done = subprocess.run([sys.executable, "-c", PADDED.replace("{how}", how)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]
+
+
 def test_numbers_of_64_bits():  # in the Embedding of an input of integers, too
     wide = "jax.config.update('jax_enable_x64', True)"
     done = run("ops.take(x, ops.argsort(x[:, 0]).astype('int64'), axis=0) + x", first=f"import jax; {wide}")

@@ -60,11 +60,9 @@ class StepFunction:
     def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         if state is not self._last:
             state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
-        # op by op there is no program to be edited against faults of XLA's partitioner, which are in gradients
-        layout = self._layout
-        at = None if self._compiled else (lambda _: layout.copied) if self._kind == "train" else layout.rows
-        run = self.run if self._compiled else self._op_by_op
-        outputs, self._last = run(state, send(data, layout, at))
+        # op by op, there is no program to be edited against faults of XLA's partitioner: each device has all rows
+        run, at = (self.run, None) if self._compiled else (self._op_by_op, lambda _: self._layout.copied)
+        outputs, self._last = run(state, send(data, self._layout, at))
         return (jax.device_get(outputs) if self._to_host else outputs), self._last
 
     @fresh_losses()
