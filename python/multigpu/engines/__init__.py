@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from multigpu.base.refusal import refuse
 
 if TYPE_CHECKING:  # all engines have the same types as this one
-    from multigpu.engines.tensorflow.names import *  # noqa: F403
+    from multigpu.engines.tensorflow.names import *  # noqa: F403  # the file has the names of an engine, and no other
 
 ENGINES = ("tensorflow", "jax")
 

@@ -423,7 +423,7 @@ one, other = (trained_model(layers.ReLU()) for _ in range(2))
 np.testing.assert_allclose(called(one), called(multi_gpu_model(other, 2)), rtol=1e-5)
 try:
     called(multi_gpu_model(trained_model(Compares(name="compares")), 2))
-except Exception as error:
+except tf.errors.InvalidArgumentError as error:  # as TensorFlow passes on a ValueError of a py_function
     print("layer 'compares'" in str(error))
 """
 

@@ -114,7 +114,10 @@ class SlicedIterator(tf.data.Iterator):
         return SlicedBatch(tf.nest.pack_sequence_as(self._spec.batch, elements[0]), tuple(elements[1:]))
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
-        """Raise an error, because an optional is on one device. Keras uses plain batches for several steps at once."""
+        """Raise an error, because an optional is on one device. Every iterator of TensorFlow must have this method.
+
+        Keras calls it for several steps at once, and then gets plain batches.
+        """
         raise NotImplementedError("call `get_next()` for each step, or set `steps_per_execution` in `compile()`")
 
     def __next__(self) -> SlicedBatch:
