@@ -43,7 +43,26 @@ def test_seconds_count_from_the_last_barrier(asked, later):
     later(5)
     with rendezvous.within_step():
         assert asked() == "waits for its data, or is in the middle of a step, for 5 seconds now"
-    assert asked() == "does something else, for 5 seconds now"
+    later(12)
+    assert asked() == "does something else, for 7 seconds now"
+
+
+def test_seconds_in_a_step_count_from_its_own_barrier(later):
+    met_at_barrier()
+    with rendezvous.within_step():
+        later(5)  # for its data
+        assert rendezvous.seconds_since_barrier() == 0
+        met_at_barrier(lambda: later(9))
+        later(12)
+        assert rendezvous.seconds_since_barrier() == pytest.approx(3, abs=1)
+    assert rendezvous.seconds_since_barrier() == 0
+
+
+def test_who_failed_in_a_step_waits_no_more(later):
+    with pytest.raises(tf.errors.UnavailableError), rendezvous.within_step():
+        wait_in_vain(later)
+    later(90)
+    assert rendezvous.seconds_waiting() == 0
 
 
 def test_who_waits_for_the_others_is_not_absent(asked, later):
@@ -139,26 +158,28 @@ def test_telling_takes_no_thread_and_no_port():
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"),
+    ("size", "seconds", "expected"),
     [
-        (3, "Received: worker 1 at b:1 or worker 2 at b:2 did not arrive within 60 seconds: it does something"),
-        (12, "Received: one of 11 others did not arrive within 60 seconds: it does something else"),
+        (3, 60, "Received: worker 1 at b:1 or worker 2 at b:2 did not arrive within 60 seconds: it does something"),
+        (12, 60, "Received: one of 11 others did not arrive within 60 seconds: it does something else"),
+        (2, 1, "Received: worker 1 at b:1 left the step: it failed there, or gave up\\. Restart"),
     ],
 )
-def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(monkeypatch, size, expected):
+def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(
+    monkeypatch, later, size, seconds, expected
+):
     cluster = Cluster(("task",) * size, tuple(f"b:{n}" for n in range(size)), 0, arrive_seconds=60.0)
     monkeypatch.setattr(peer_status, "_asked", lambda *_: None)
     monkeypatch.setattr(failures, "_is_lost", lambda *_: False)
-    error = tf.errors.UnavailableError(None, None, "Collective ops is aborted")
     with pytest.raises(WorkerLostError, match=expected), failures.named(cluster):
-        raise error
+        wait_in_vain(later, seconds)
 
 
-def wait_in_vain(later):
+def wait_in_vain(later, seconds=60):
     """A barrier that another worker ends, after a minute."""
 
     def during():
-        later(60)
+        later(seconds)
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted")
 
     met_at_barrier(during)

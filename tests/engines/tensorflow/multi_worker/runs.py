@@ -252,22 +252,24 @@ def absent(worker: int, where: str) -> None:
 class Fails(keras.layers.Layer):
     """Fails in the third step of one worker."""
 
-    def __init__(self, worker: int) -> None:
+    def __init__(self, worker: int, seconds: float) -> None:
         super().__init__()
         self._steps = itertools.count() if number() == worker else itertools.repeat(0)
+        self._seconds = seconds
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         def check(rows: np.ndarray) -> np.ndarray:
             if next(self._steps) == 2:
+                time.sleep(self._seconds)
                 raise ValueError("a row that does not fit")
             return rows
 
         return tf.ensure_shape(tf.numpy_function(check, [x], tf.float32), x.shape)
 
 
-def fails_within_step(worker: int) -> None:
-    """A training in which one worker fails in the middle of a step, and lives on, as a notebook does."""
-    model = multi_gpu_model(keras.Sequential([keras.Input((3,)), Fails(worker), keras.layers.Dense(2)]), gpus=1)
+def fails_within_step(worker: int, seconds: float) -> None:
+    """A training in which one worker fails some seconds into a step, and lives on, as a notebook does."""
+    model = multi_gpu_model(keras.Sequential([keras.Input((3,)), Fails(worker, seconds), keras.layers.Dense(2)]), gpus=1)
     model.compile("sgd", "mse")
     with contextlib.suppress(tf.errors.InvalidArgumentError):
         model.fit(X, Y, batch_size=4, verbose=0)

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
 from multigpu.cluster.lost import listens, lost
-from multigpu.engines.tensorflow.cluster.peer_status import SECONDS_TO_ANSWER, absent, asked_at_once
-from multigpu.engines.tensorflow.cluster.rendezvous import seconds_waiting
+from multigpu.engines.tensorflow.cluster.peer_status import ELSEWHERE, SECONDS_TO_ANSWER, absent, asked_at_once
+from multigpu.engines.tensorflow.cluster.rendezvous import seconds_since_barrier, seconds_waiting
 from multigpu.engines.tensorflow.private_api.runtime import abort_collective_ops, is_alive
 
 ATTEMPTS = 3  # requests within `answer_seconds`
@@ -74,16 +74,14 @@ def _found(cluster: Cluster, gone: Sequence[int]) -> str:
     doing = {number: does for number, does in absentees.items() if number not in gone}
     facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
     rest = [number for number in cluster.others if number not in gone]
-    if not facts or (rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2):  # it gave up
-        facts.append(_one_of(rest, cluster))
-    return "; ".join(facts)
+    if rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2:  # it gave up
+        late = f"did not arrive within {cluster.arrive_seconds:g} seconds: it does something else, or waits for its data"
+        facts.append(f"{_one_of(rest, cluster)} {late}")
+    return "; ".join(facts or [f"{_one_of(rest, cluster)} left the step: it failed there, or gave up"])
 
 
 def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:
-    who = " or ".join(map(cluster.name, numbers)) if len(numbers) <= SHOWN else f"one of {len(numbers)} others"
-    return (
-        f"{who} did not arrive within {cluster.arrive_seconds:g} seconds: it does something else, or waits for its data"
-    )
+    return " or ".join(map(cluster.name, numbers)) if len(numbers) <= SHOWN else f"one of {len(numbers)} others"
 
 
 def _lost(cluster: Cluster) -> list[int]:
@@ -122,9 +120,14 @@ class HeartbeatMonitor(threading.Thread):
         abort_collective_ops(self.found)
 
     def _looked(self) -> str:
-        late = seconds_waiting() > self._cluster.arrive_seconds
+        limit = self._cluster.arrive_seconds
+        late = seconds_waiting() > limit or (seconds_since_barrier() > limit and self._another_left(limit))
         gone = _lost(self._cluster)
         return _found(self._cluster, gone) if late or gone else ""
+
+    def _another_left(self, seconds: float) -> bool:
+        """Return whether a worker has long ended the step that this one makes: it failed there, after the barrier."""
+        return any(ELSEWHERE in does for does in absent(self._cluster, seconds).values())
 
 
 _watches: list[HeartbeatMonitor] = []

@@ -73,7 +73,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         def until_all_end(iterator: Any) -> Any:
             if iterator is self._ended:
                 raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras does to end an epoch
-            with named(self._cluster), within_step():
+            with within_step(), named(self._cluster):
                 outputs = function(iterator)
             if not self._consensus.any_has_more():
                 self._ended = iterator
