@@ -269,7 +269,8 @@ class Fails(keras.layers.Layer):
 
 def fails_within_step(worker: int, seconds: float) -> None:
     """A training in which one worker fails some seconds into a step, and lives on, as a notebook does."""
-    model = multi_gpu_model(keras.Sequential([keras.Input((3,)), Fails(worker, seconds), keras.layers.Dense(2)]), gpus=1)
+    layers = [keras.Input((3,)), Fails(worker, seconds), keras.layers.Dense(2)]
+    model = multi_gpu_model(keras.Sequential(layers), gpus=1)
     model.compile("sgd", "mse")
     with contextlib.suppress(tf.errors.InvalidArgumentError):
         model.fit(X, Y, batch_size=4, verbose=0)

@@ -75,8 +75,8 @@ def _found(cluster: Cluster, gone: Sequence[int]) -> str:
     facts += [f"{cluster.name(number)} {does}" for number, does in doing.items()]
     rest = [number for number in cluster.others if number not in gone]
     if rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2:  # it gave up
-        late = f"did not arrive within {cluster.arrive_seconds:g} seconds: it does something else, or waits for its data"
-        facts.append(f"{_one_of(rest, cluster)} {late}")
+        late = f"{_one_of(rest, cluster)} did not arrive within {cluster.arrive_seconds:g} seconds"
+        facts.append(f"{late}: it does something else, or waits for its data")
     return "; ".join(facts or [f"{_one_of(rest, cluster)} left the step: it failed there, or gave up"])
 
 
