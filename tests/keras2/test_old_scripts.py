@@ -209,6 +209,11 @@ def told(work):
         work()
     except NotImplementedError as error:
         return str(error)
+graphs = [tf.get_default_graph(), find("keras.backend.get_session")().graph]
+for graph in graphs:  # as servers did, in each thread
+    with graph.as_default():
+        answer["graphs"] = [*answer.get("graphs", []), tf.executing_eagerly()]
+    graph.finalize()
 answer["gone"] = [told(lambda: find("keras.models.model_from_yaml")("")), told(lambda: tf.Session().run(1)),
                   told(lambda: find("keras.wrappers.scikit_learn.KerasClassifier")(lambda: 0))]
 def trained(rate):
@@ -321,6 +326,10 @@ def test_old_names_are_there_after_one_call(answer):
 def test_nothing_is_left_of_the_keras_that_tensorflow_has_inside(answer):
     assert answer["dead"] == [[True, True, True], []]
     assert answer["revived"] == []
+
+
+def test_the_default_graph_of_a_script_is_none(answer):
+    assert answer["graphs"] == [True, True]
 
 
 def test_names_without_a_successor_say_what_to_use_instead(answer):

@@ -1,5 +1,6 @@
 """Names of TensorFlow 1 that scripts for Keras 2 use: the settings of a session, which TensorFlow 2 has without one."""
 
+import contextlib
 import importlib
 import warnings
 from collections.abc import Callable
@@ -12,12 +13,23 @@ from multigpu.base.refusal import refuse
 GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resource_variables", "disable_v2_tensorshape")
 
 
+class DefaultGraph:
+    """The default graph, which contains nothing, because Keras 3 computes at once, in any thread."""
+
+    def as_default(self) -> contextlib.AbstractContextManager:
+        """Change nothing inside of a `with` block."""
+        return contextlib.nullcontext(self)
+
+    def finalize(self) -> None:
+        """Do nothing: there is nothing to finish."""
+
+
 class Session:
     """A session that keeps its settings and runs nothing, because Keras 3 computes at once."""
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         self.config = config
-        self.graph = graph
+        self.graph = graph or DefaultGraph()
 
     def __enter__(self) -> "Session":
         return self
@@ -54,6 +66,7 @@ def restore() -> None:
         setattr(tf, name, getattr(tf.compat.v1, name))
     for module in (tf, tf.compat.v1):
         module.Session = module.InteractiveSession = Session
+    tf.get_default_graph = DefaultGraph  # not that of `tf.compat.v1`, which TensorFlow 2 itself uses
     tf.set_random_seed = keras.utils.set_random_seed
     for name in GRAPH_ONLY:
         setattr(tf.compat.v1, name, _does_nothing(name))

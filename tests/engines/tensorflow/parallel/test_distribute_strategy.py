@@ -56,6 +56,19 @@ def test_a_parallel_model_cannot_be_used_inside_of_a_scope(strategy):
     parallel.fit(x, y, verbose=0)  # as before, outside
 
 
+def test_graphs_of_tensorflow_1_are_refused():
+    """Keras 3 ends in errors of TensorFlow there, on one device as well."""
+    model = dense_net()
+    parallel = multi_gpu_model(model, gpus=2)
+    x, y = dense_data()
+    with tf.Graph().as_default():
+        made = refusal(lambda: multi_gpu_model(model, gpus=2))
+        used = refusal(lambda: parallel.predict(x, verbose=0))
+    assert made.startswith("Expected `multi_gpu_model()` to be called where TensorFlow runs eagerly. Received: a call")
+    assert used == made.replace("`multi_gpu_model()` to be called", "a parallel model to be used")
+    parallel.fit(x, y, verbose=0)  # as before, outside
+
+
 def test_a_template_made_inside_of_a_scope_is_refused_naming_its_weight(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="head")], name="mirrored")

@@ -1,4 +1,4 @@
-"""Keep strategies of `tf.distribute` apart: they would replicate a parallel model a second time."""
+"""Keep strategies of `tf.distribute`, which would replicate a parallel model again, and graphs of TensorFlow 1 apart."""
 
 import keras
 import tensorflow as tf
@@ -28,6 +28,24 @@ def check_no_strategy(what: str) -> None:
             f"{what} outside of any `strategy.scope()`: multigpu spreads the work by itself",
             f"the scope of {type(tf.distribute.get_strategy()).__name__}",
             INSTEAD,
+        )
+
+
+def check_eager(what: str) -> None:
+    """Raise a ValueError inside of a graph, in which Keras 3 cannot train on one device, either.
+
+    Args:
+        what: the action, in words.
+
+    Raises:
+        ValueError: TensorFlow adds ops to a graph, rather than run them.
+    """
+    if not tf.executing_eagerly():
+        raise refuse(
+            f"{what} where TensorFlow runs eagerly",
+            "a call in a graph: of `tf.Graph.as_default()`, of a `tf.function`, or after "
+            "`tf.compat.v1.disable_eager_execution()`",
+            "Leave the graph out: Keras 3 makes graphs of its steps by itself.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Guard methods of the parallel model: no strategies around them, clear out-of-memory errors, no tapes left."""
+"""Guard methods of the parallel model: no strategies or graphs around them, clear out-of-memory errors, no tapes left."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from multigpu.base.arguments import by_name
 from multigpu.engines.tensorflow.devices.logical import short_name
-from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_no_strategy
+from multigpu.engines.tensorflow.parallel.distribute_strategy import USED, check_eager, check_no_strategy
 from multigpu.engines.tensorflow.replicas.tapes import tapes_released
 from multigpu.plan.plan import Plan
 
@@ -31,6 +31,7 @@ def guarded(verb: Callable, prepared: Callable = contextlib.nullcontext) -> Any:
     @functools.wraps(verb)
     def guarded_verb(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_no_strategy(USED)
+        check_eager(USED)
         of_keras = getattr(keras.Model, verb.__name__).__get__(self)  # now: others may have replaced it
         arguments = by_name(of_keras, args, kwargs)
         explained = self._spread.layer_named((tf.errors.InvalidArgumentError,))  # in a traced step
