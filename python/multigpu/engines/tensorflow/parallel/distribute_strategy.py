@@ -1,4 +1,4 @@
-"""Keep strategies of `tf.distribute`, which would replicate a parallel model again, and graphs of TensorFlow 1 apart."""
+"""Keep strategies of `tf.distribute`, which would replicate a model again, and graphs of TensorFlow 1 apart."""
 
 import keras
 import tensorflow as tf

@@ -9,7 +9,8 @@ def joined_cluster() -> Cluster | None:
     """Return the cluster that this process has joined, or None if it trains alone.
 
     Raises:
-        ValueError: a strategy of `tf.distribute` or a graph is active, or TF_CONFIG was not understood, or was read too late.
+        ValueError: a strategy of `tf.distribute`, or a graph, is active, or TF_CONFIG was not understood, or was read
+            too late.
     """
     check_no_strategy(CALLED)
     check_eager(CALLED)

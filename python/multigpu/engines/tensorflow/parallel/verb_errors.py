@@ -1,4 +1,4 @@
-"""Guard methods of the parallel model: no strategies or graphs around them, clear out-of-memory errors, no tapes left."""
+"""Guard methods of the parallel model: no strategy or graph around it, clear out-of-memory errors, no tapes left."""
 
 import contextlib
 import functools
