@@ -317,6 +317,26 @@ def test_an_error_in_data_is_raised_as_it_is_and_the_template_keeps_its_weights(
     parallel.fit(x, y, verbose=0)
 
 
+@pytest.mark.parametrize("cpu_relocation", [False, True])
+@pytest.mark.parametrize(
+    ("method", "with_y"),
+    [("fit", True), ("evaluate", True), ("predict", False), ("train_on_batch", True), ("predict_on_batch", False)],
+)
+def test_a_trained_model_keeps_its_weights_where_the_first_step_fails(cpu_relocation, method, with_y):
+    """Keras on JAX loses them, on one device."""
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.BatchNormalization()])
+    parallel = multigpu.multi_gpu_model(template, 3, cpu_relocation=cpu_relocation)
+    parallel.compile("adam", "mse")
+    x, y = random_rows(6, 4), random_rows(6, 2)
+    parallel.fit(x, y, verbose=0)
+    before = [variable.numpy() for variable in (*template.variables, *template.optimizer.variables)]
+    with pytest.raises(ValueError, match="incompatible with the layer"):
+        getattr(parallel, method)(x[:, :3], *[y][:with_y])
+    for actual, expected in zip((*template.variables, *template.optimizer.variables), before, strict=True):
+        np.testing.assert_array_equal(actual.numpy(), expected)
+    parallel.fit(x, y, verbose=0)
+
+
 def test_as_many_traces_as_on_one_device():
     def traces(parallel):
         seen = []

@@ -1,6 +1,7 @@
 """The step functions that Keras' loops call, running on all devices."""
 
 import itertools
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,18 @@ import keras
 
 from multigpu.engines.jax.layout import Layout, gathered, on_mesh
 from multigpu.engines.jax.moves import needs_whole_weights
-from multigpu.engines.jax.private_api.divided_weights import divided_weights
+from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace, whole_gradients
 from multigpu.engines.jax.refused import named_op_by_op
 from multigpu.engines.jax.rows import divide, open_rows, send
 
 KINDS = ("train", "test", "predict")
+PARTS = {  # of the state, as Keras' loops take it from a model
+    "train": ("trainable_variables", "non_trainable_variables", "optimizer.variables", "metrics_variables"),
+    "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
+    "predict": ("trainable_variables", "non_trainable_variables"),
+}
 
 
 class StepFunction:
@@ -34,19 +40,20 @@ class StepFunction:
         self._jit = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
         self.run: Any = jax.jit(self._program, **donated)
-        self._last: Any = None  # the last step's state, which Keras passes back unless a callback used it
+        self._variables: list[keras.Variable] = []  # whose values the state is
+        self._state: Any = None  # after the last step: Keras passes it back unless a callback used it
 
     def __call__(self, state: Any, iterator: Iterator) -> tuple[Any, Any]:
         """Run one execution: as many steps as the model makes in one, as long as there are batches."""
         with jax.default_device(None):  # the host, outside of steps
-            outputs, state = self._one(state, next(iterator))  # Keras' loop handles the end of data
-            results = [outputs]
-            for data in itertools.islice(iterator, self._model.steps_per_execution - 1):
-                outputs, state = self._one(state, data)
-                results.append(outputs)
+            if state is not self._state:
+                self._variables = [v for part in PARTS[self._kind] for v in operator.attrgetter(part)(self._model)]
+                self._state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
+            results = [self._one(next(iterator))]  # Keras' loop handles the end of data
+            results += map(self._one, itertools.islice(iterator, self._model.steps_per_execution - 1))
             if self._kind == "predict" and len(results) > 1:
-                outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
-            return outputs, state
+                return jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results), self._state
+            return results[-1], self._state
 
     @property
     def _compiled(self) -> bool:
@@ -55,15 +62,19 @@ class StepFunction:
 
     def forget(self) -> None:
         """Release the last state, which variables may replace between calls of `fit`."""
-        self._last = None
+        self._state = None
 
-    def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
-        if state is not self._last:
-            state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
+    def restore(self) -> None:
+        """Give variables their values of the last state, if Keras' loop took them away for a step that failed."""
+        for variable, value in zip(self._variables, jax.tree.leaves(self._state), strict=False):  # none if forgotten
+            if not has_value(variable) and not value.is_deleted():
+                variable.assign(value)
+
+    def _one(self, data: Any) -> Any:
         # op by op, there is no program to be edited against faults of XLA's partitioner: each device has all rows
         run, at = (self.run, None) if self._compiled else (self._op_by_op, lambda _: self._layout.copied)
-        outputs, self._last = run(state, send(data, self._layout, at))
-        return (jax.device_get(outputs) if self._to_host else outputs), self._last
+        outputs, self._state = run(self._state, send(data, self._layout, at))
+        return jax.device_get(outputs) if self._to_host else outputs
 
     @fresh_losses()
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:

@@ -132,8 +132,8 @@ class Training(keras.Model):
             try:
                 yield
             except BaseException:
-                if not all(map(has_value, all_variables(template))):  # as Keras leaves them after an evaluation
-                    template.jax_state_sync()
+                for _, step in self._made.values():
+                    step.restore()
                 raise
             finally:
                 for _, step in self._made.values():
