@@ -103,6 +103,7 @@ clean_message <- function(message) {
   if (grepl("object is from previous session", message, fixed = TRUE)) {
     refuse_other_session()
   }
+  message <- sub("^KeyError: (\\S+)$", "There is no entry \\1.", message) # the name alone says nothing
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
   message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
@@ -192,6 +193,8 @@ r_words <- rbind(
     "right after the imports, in a fresh process \\(in a notebook: restart the kernel\\)",
     "right after `library(multigpu)`, in a new session of R"
   ),
+  r_word("`KERAS_BACKEND=(\\w+)`", "`Sys.setenv(KERAS_BACKEND = \"\\1\")` in a new session"),
+  r_word("(?<=begins with )b'", "'"),
   r_word("`pip install 'tensorflow\\[and-cuda\\]'`", "`install_multigpu()` and restart R"),
   r_word("\\bdocs/([a-z-]+)\\.md", "https://github.com/OWNER/multigpu/blob/main/docs/\\1.md"),
   r_type("str", "character"), r_type("float", "numeric"), r_type("int", "integer"), r_type("bool", "logical"),

@@ -91,10 +91,10 @@ as_tensor_function <- function(f, name) {
 }
 
 check_result <- function(result) {
-  if (!is_python_object(result) && !is.numeric(result) && !is.logical(result) && !is.list(result)) {
+  is_number <- is.numeric(result) || is.logical(result) && !anyNA(result)
+  if (!is_python_object(result) && !is_number && !is.list(result)) {
     refuse(
-      "an R function for a loss or a metric to return a tensor or a number",
-      if (is.null(result)) "NULL" else c("an object of class ", class(result)[[1]]),
+      "an R function for a loss or a metric to return a tensor or a number", shown(result),
       "End it with the value, as in `mean((y_true - y_pred)^2)`."
     )
   }

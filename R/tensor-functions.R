@@ -60,6 +60,12 @@ axes_in <- function(...) {
 
 names_in <- function(...) names(list(...)) %||% character(...length())
 
+# Several numbers, as R's `sapply()` or `c()` collects those that are tensors in a list.
+stacked <- function(x) {
+  is_collected <- is.list(x) && !is_python_object(x) && any(vapply(x, is_python_object, NA))
+  if (is_collected) as_tensor(keras$ops$stack(unname(lapply(x, as_operand)))) else x
+}
+
 #' @export
 mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
   refuse_na_rm("mean", na.rm)

@@ -39,6 +39,17 @@ elementwise <- function(name, operation) {
   }
 }
 
+# R's own function finds a tensor in its first argument alone.
+summary_of <- function(name) {
+  function(..., na.rm = FALSE) { # nolint: object_name_linter. R's name.
+    given <- lapply(list(...), stacked)
+    is_tensor <- vapply(given, is_python_object, NA)
+    do.call(plain_functions[[name]], c(given[order(!is_tensor)], na.rm = na.rm))
+  }
+}
+
+mean_of <- function(x, ...) base::mean(stacked(x), ...)
+
 over_axis <- function(name, operation, axis) {
   function(x, na.rm = FALSE, dims = 1L) { # nolint: object_name_linter. R's name.
     if (!is_python_object(x)) {
@@ -84,14 +95,14 @@ deviation <- function(x, na.rm = FALSE) { # nolint: object_name_linter. R's name
   sqrt(variance(keras$ops$ravel(x))) # of all numbers, as in R
 }
 
-# A vector on the left is a row, on the right a column.
+# A vector on the left of `%*%` is a row; others are columns.
 product <- function(name, left, right) {
   plain <- get(name, baseenv())
   function(x, y = NULL) {
     if (!is_python_object(x) && !is_python_object(y)) {
       return(plain(x, y))
     }
-    keras$ops$matmul(left(as_lines(x, 0L)), right(as_lines(y %||% x, 1L)))
+    keras$ops$matmul(left(as_lines(x, if (name == "%*%") 0L else 1L)), right(as_lines(y %||% x, 1L)))
   }
 }
 
@@ -121,6 +132,8 @@ refused_functions <- c(
   plogis = "keras$ops$sigmoid(x)", qlogis = "log(p / (1 - p))", pnorm = "0.5 * (1 + keras$ops$erf(x / sqrt(2)))",
   dnorm = "exp(-0.5 * ((x - mean) / sd)^2) / (sd * sqrt(2 * pi))", dbinom = "p^x * (1 - p)^(1 - x)",
   dpois = "exp(x * log(lambda) - lambda - tf$math$lgamma(x + 1))",
+  atan2 = "keras$ops$arctan2(y, x)", "%o%" = "keras$ops$outer(x, y)", aperm = "keras$ops$transpose(x, axes)",
+  rowsum = "keras$ops$segment_sum(x, ids)", beta = "exp(tf$math$lgamma(a) + tf$math$lgamma(b) - tf$math$lgamma(a + b))",
   choose = "exp(tf$math$lgamma(n + 1) - tf$math$lgamma(k + 1) - tf$math$lgamma(n - k + 1))"
 )
 
@@ -144,6 +157,8 @@ tensor_functions <- c(
     "%*%" = product("%*%", identity, identity), crossprod = product("crossprod", function(x) transposed(x), identity),
     tcrossprod = product("tcrossprod", identity, function(x) transposed(x))
   ),
+  list(mean = mean_of),
+  sapply(c("max", "min", "range", "sum", "prod", "all", "any"), summary_of, simplify = FALSE),
   sapply(names(operators), operator_in_loss, simplify = FALSE),
   sapply(names(refused_functions), refused_in_loss, simplify = FALSE)
 )

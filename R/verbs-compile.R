@@ -47,6 +47,10 @@ compile_model <- function(object,
                           target_tensors = NULL,
                           ...) {
   refuse_keras2(sample_weight_mode = sample_weight_mode, target_tensors = target_tensors)
+  refuse_na(
+    optimizer = optimizer, loss = loss, metrics = metrics, loss_weights = loss_weights,
+    weighted_metrics = weighted_metrics
+  )
   outputs <- output_names(alive(object))
   with_clean_errors(call_python(
     object$compile, more_arguments(object, "compile", ...),

@@ -189,7 +189,16 @@ as_source <- function(x, object) {
     iterator <- x
     x <- function() reticulate::iter_next(iterator)
   }
-  if (is_r_function(x)) as_generator(x) else as_inputs(x, object)
+  if (is_r_function(x)) {
+    return(as_generator(x))
+  }
+  alive(object)
+  if (has_no_rows(x)) refuse("data of one row or more", "`x` without rows", "Is nothing selected, as in `x[rows, ]`?")
+  as_inputs(x, object)
+}
+
+has_no_rows <- function(x) {
+  if (is.list(x) && !is.object(x)) any(vapply(x, has_no_rows, NA)) else !is_python_object(x) && identical(NROW(x), 0L)
 }
 
 # Batches for `predict()` may be the inputs without a list around them.

@@ -96,6 +96,19 @@ test_that("functions that are not generic in R know tensors in losses and metric
   expect_identical(in_loss(sums)(table), sums(table))
 })
 
+test_that("numbers may come before tensors, and tensors in a list, as R collects them", {
+  lowest <- function(x) list(max(0, x), min(1, x, 3), sum(1, x), prod(2, x), range(0, x))
+  expect_equal(lapply(in_loss(lowest)(vector()), values), lowest(numbers), tolerance = 1e-6)
+  by_column <- function(x) {
+    means <- sapply(1:2, function(j) mean(x[, j]))
+    collected <- c()
+    for (j in 1:2) collected <- c(collected, sum(x[, j]))
+    list(mean(means), max(means), sum(collected, 1), min(0, collected), mean(unlist(list(means, 3))))
+  }
+  expect_equal(lapply(in_loss(by_column)(matrix_of()), values), by_column(table), tolerance = 1e-6)
+  expect_equal(in_loss(by_column)(table), by_column(table))
+})
+
 test_that("without tensors they are R's, and a function of the user's own with such a name stays", {
   expect_identical(in_loss(function(x) pmax(x, 1, na.rm = TRUE))(c(NA, 2)), c(1, 2))
   expect_identical(in_loss(function(x) ifelse(x > 1, x, 0))(numbers), c(0, 2, 4))
@@ -149,6 +162,9 @@ test_that("more of R's functions are those of R", {
   expect_equal(in_loss(function(a, b) a %*% t(b))(m, m)$numpy(), table %*% t(table))
   expect_equal(in_loss(function(a) crossprod(a))(m)$numpy(), crossprod(table))
   expect_equal(in_loss(function(a) tcrossprod(a))(m)$numpy(), tcrossprod(table))
+  expect_equal(in_loss(function(a) crossprod(a))(v)$numpy(), crossprod(x))
+  expect_equal(in_loss(function(a) tcrossprod(a))(v)$numpy(), tcrossprod(x))
+  expect_equal(in_loss(function(a, b) crossprod(a, b))(constant(c(1, 2)), m)$numpy(), crossprod(c(1, 2), table))
   expect_equal(in_loss(function(a, b) a %*% b)(m, constant(c(1, 2, 3)))$numpy(), table %*% c(1, 2, 3))
   expect_equal(in_loss(function(a) 1:3 %*% a)(1:3), matrix(14))
   expect_identical(c(is.numeric(v), is.numeric(v > 1), is.matrix(v), is.matrix(m)), c(TRUE, FALSE, FALSE, TRUE))

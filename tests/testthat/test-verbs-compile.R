@@ -142,7 +142,16 @@ test_that("functions that are no loss and no metric are refused, when they are g
     writeLines(error_text(fit(model, small_data()$x, small_data()$y)))
     compile(model, "sgd", "mse", metrics = list(function(y_true, y_pred) "good"))
     writeLines(error_text(evaluate(model, small_data()$x, small_data()$y)))
+    compile(model, "sgd", "mse", metrics = list(function(y_true, y_pred) NA))
+    writeLines(error_text(evaluate(model, small_data()$x, small_data()$y)))
   })
   compile(model, "sgd", "mse", metrics = list(all = function(...) mean(..2)))
   expect_named(evaluate(model, small_data()$x, small_data()$y), c("all", "loss"), ignore.order = TRUE)
+})
+
+test_that("NA is no value of an argument: Python would take it for True", {
+  for (argument in c("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")) {
+    text <- error_text(do.call(compile, stats::setNames(list(small_model(), NA), c("object", argument))))
+    expect_identical(text, sprintf("Expected a value for `%1$s`. Received: %1$s = NA.", argument))
+  }
 })

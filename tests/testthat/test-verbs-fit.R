@@ -117,3 +117,16 @@ test_that("a dataset of TensorFlow is not shuffled, and nothing is said of it", 
   expect_no_warning(fit(shared_parallel_model(), batches, epochs = 1))
   expect_warning(fit(shared_parallel_model(), batches, epochs = 1, shuffle = TRUE), "will be ignored")
 })
+
+test_that("data without rows are refused by name, wherever they are passed", {
+  data <- small_data()
+  model <- small_model()
+  none <- data$x[0, , drop = FALSE]
+  verbs <- list(
+    function(x) predict(model, x), function(x) fit(model, x, data$y[0]), function(x) evaluate(model, list(x), data$y[0])
+  )
+  for (verb in verbs) {
+    expect_match(error_text(verb(none)), "Expected data of one row or more. Received: `x` without rows.", fixed = TRUE)
+  }
+  expect_match(error_text(predict(model, as.data.frame(none))), "without rows")
+})
