@@ -130,6 +130,17 @@ def test_a_function_that_ends_ends_training_with_keras_own_warning():
     assert source.calls == 4
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize(("steps", "epochs"), [(None, 1), (3, 2), (2, 3)])
+def test_when_there_are_no_more_batches_training_stops_and_an_epoch_without_any_has_no_values(steps, epochs):
+    validation = {"validation_data": (np.ones((4, 4)), np.ones((4, 1)))}
+    arguments = {"steps_per_epoch": steps, "epochs": 5, "verbose": 0, **validation}
+    history = call("fit", model_of_one_layer(), Source(last=4), **arguments).history
+    without = steps == 2  # the third epoch
+    assert np.isnan(history["loss"]).tolist() == [False] * (epochs - without) + [True] * without
+    assert np.isfinite(history["val_loss"]).tolist() == [True] * epochs
+
+
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # as Keras says of its own generators
 @pytest.mark.parametrize("batches", [1, 2, 5])
 @pytest.mark.parametrize("steps_per_execution", [1, 2])

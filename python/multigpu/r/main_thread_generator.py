@@ -42,6 +42,9 @@ class MainThreadGenerator(keras.callbacks.Callback):
         self._owed = 0  # batches that were taken early, to learn their shapes
         self._spec = self._peek(min(steps or PEEKED, PEEKED))
         setattr(self, f"on_{phase}_batch_begin", self._feed)
+        self._has_ended, self._num_steps = False, 0  # of the epoch
+        if phase == "train":
+            self.on_train_batch_end, self.on_epoch_end = self._count, self._stop
 
     def dataset(self) -> Any:
         """Return the batches as a dataset, one per step. It takes none early: no thread waits for a batch."""
@@ -54,9 +57,20 @@ class MainThreadGenerator(keras.callbacks.Callback):
             else:
                 self._ready.put(self._next())
 
+    def _count(self, batch: int, logs: Any = None) -> None:
+        self._num_steps += 1
+
+    def _stop(self, epoch: int, logs: dict[str, float]) -> None:
+        """Stop when there are no more batches. An epoch without any has no values; Keras would say 0."""
+        if not self._num_steps:
+            logs.update({name: float("nan") for name in logs if not name.startswith("val_")})
+        self._num_steps = 0
+        self.model.stop_training |= self._has_ended
+
     def _batches(self) -> Iterator[Any]:
         while (batch := self._taken()) is not None:
             yield batch
+        self._has_ended = True
 
     def _taken(self) -> Any:
         """Return the next batch. Keras on JAX asks for two before the first step, on this thread, also for one step."""

@@ -36,6 +36,20 @@ def assert_equal(one, other):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), one, other)
 
 
+def test_where_jax_looks_for_a_nan_the_layer_is_named():
+    logarithm = layers.Lambda(keras.ops.log, name="logarithm")
+    template = keras.Sequential([keras.Input((6,)), layers.Dense(4), logarithm, layers.Dense(4)])
+    parallel = multigpu.multi_gpu_model(template, 4)
+    parallel.compile("sgd", "mse")
+    before = template.get_weights()
+    with jax.debug_nans(True):
+        for work in (lambda: parallel.fit(*DATA, verbose=0), lambda: parallel.predict(DATA[0], verbose=0)):
+            with pytest.raises(FloatingPointError, match=r"calling Lambda\.call\(\)(.|\n)*encountered in log"):
+                work()
+    for actual, expected in zip(template.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
 def test_without_jit_everything_runs_op_by_op():
     parallel = multigpu.multi_gpu_model(build(), 4)
     assert_equal(trained(parallel, jax.disable_jit()), trained(build(), jax.disable_jit()))

@@ -10,7 +10,7 @@ import keras
 
 from multigpu.engines.jax.layout import Layout, gathered, on_mesh
 from multigpu.engines.jax.moves import needs_whole_weights
-from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value
+from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace, whole_gradients
 from multigpu.engines.jax.refused import named_op_by_op
@@ -85,6 +85,8 @@ class StepFunction:
 
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """Return the step as one program for all devices, from and to the layout between steps."""
+        if not is_traced():  # by `jax_debug_nans`, which looks for the operation
+            return self._op_by_op(state, batch)
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._layout.mesh, self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
