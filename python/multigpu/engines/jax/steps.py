@@ -72,9 +72,17 @@ class StepFunction:
 
     def _one(self, data: Any) -> Any:
         # op by op, there is no program to be edited against faults of XLA's partitioner: each device has all rows
-        run, at = (self.run, None) if self._compiled else (self._op_by_op, lambda _: self._layout.copied)
-        outputs, self._state = run(self._state, send(data, self._layout, at))
+        run, at = (self.run, None) if self._compiled else (self._op_by_op, self._on_each)
+        try:
+            outputs, self._state = run(self._state, send(data, self._layout, at))
+        except FloatingPointError:  # of `jax_debug_nans`: op by op, the error names the layer
+            self._op_by_op(self._state, send(data, self._layout, self._on_each))
+            raise
         return jax.device_get(outputs) if self._to_host else outputs
+
+    def _on_each(self, _: int) -> Any:
+        """Return the layout of arrays of so many rows, all on each device."""
+        return self._layout.copied
 
     @fresh_losses()
     def _step(self, state: Any, data: Any) -> tuple[Any, Any]:
@@ -85,8 +93,8 @@ class StepFunction:
 
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """Return the step as one program for all devices, from and to the layout between steps."""
-        if not is_traced():  # by `jax_debug_nans`, which looks for the operation
-            return self._op_by_op(state, batch)
+        if not is_traced():  # `jax_debug_nans` calls it again: see `_one()`
+            raise FloatingPointError("a step on several devices has a NaN or an infinite value")
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._layout.mesh, self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices
