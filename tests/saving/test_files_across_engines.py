@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases import soak
 
 PROGRAM = """
 import sys
@@ -49,8 +50,17 @@ def run(backend, task, file, values):
     return [stored[name] for name in stored.files]
 
 
-@pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
-@pytest.mark.parametrize(("writer", "reader"), [("jax", "tensorflow"), ("tensorflow", "jax")])
+@pytest.mark.parametrize(
+    ("writer", "reader", "ending"),
+    [
+        ("jax", "tensorflow", ".keras"),
+        ("tensorflow", "jax", ".h5"),
+        soak("tensorflow", "jax", ".keras"),
+        soak("jax", "tensorflow", ".h5"),
+        soak("jax", "tensorflow", ".weights.h5"),
+        soak("tensorflow", "jax", ".weights.h5"),
+    ],
+)
 def test_what_one_engine_writes_the_other_reads_and_trains_on(writer, reader, ending, tmp_path):
     written = run(writer, "write", tmp_path / f"model{ending}", tmp_path / "written")
     read = run(reader, "read", tmp_path / f"model{ending}", tmp_path / "read")

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import ONE_CALL, random_rows
 from keras import layers
 
@@ -153,9 +154,10 @@ def gradients_of_temperature(model, temperature):
     return first, outer.gradient(first, temperature), *tape.gradient(loss, model.trainable_variables)
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize(
+    ("run_eagerly", "in_function"), [(False, False), (True, True), soak(False, True), soak(True, False)]
+)
 @pytest.mark.parametrize("temperature", [tf.constant(0.7), tf.Variable(0.7)], ids=["tensor", "variable"])
-@pytest.mark.parametrize("in_function", [False, True])
 def test_an_argument_without_rows_has_the_gradients_of_one_device(run_eagerly, temperature, in_function):
     template = Cooled()
     template(X, tf.constant(1.0))

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import soak
 from equality import ONE_CALL, assert_same_numbers, assert_same_training, mean_squared, random_ids, random_rows
 from forked_python import python
 from function_layer import FunctionLayer
@@ -596,7 +597,7 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("function", [clipped, with_the_mean_gradient, *STOPPED.values()])
+@pytest.mark.parametrize("function", [clipped, soak(with_the_mean_gradient), *STOPPED.values()])
 def test_a_custom_gradient_that_sees_all_rows_is_refused_in_training(function):
     parallel = multi_gpu_model(after_a_gradient(function), gpus=2)
     parallel.compile(**mean_squared())

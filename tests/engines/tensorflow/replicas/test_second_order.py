@@ -128,8 +128,13 @@ def slope_of_an_input_alone(model, x, tape):
     return inner.gradient(y, x)
 
 
-@pytest.mark.parametrize("in_a_graph", [False, True])
-@pytest.mark.parametrize("of", [slope, slope_of_an_input_alone, curvature, slope_and_value])
+@pytest.mark.parametrize(
+    ("of", "in_a_graph"),
+    [
+        *[(slope, False), (slope_of_an_input_alone, True), (curvature, True), (slope_and_value, False)],
+        *[soak(slope, True), soak(slope_of_an_input_alone, False), soak(curvature, False), soak(slope_and_value, True)],
+    ],
+)
 def test_nor_have_they_in_a_loop_of_ones_own(of, in_a_graph):
     def gradients(gpus):
         keras.utils.set_random_seed(0)
