@@ -1,5 +1,6 @@
 """A function that gives batches is called on the main thread alone, and trains as a Python generator does."""
 
+import itertools
 import re
 import threading
 
@@ -139,6 +140,20 @@ def test_when_there_are_no_more_batches_training_stops_and_an_epoch_without_any_
     without = steps == 2  # the third epoch
     assert np.isnan(history["loss"]).tolist() == [False] * (epochs - without) + [True] * without
     assert np.isfinite(history["val_loss"]).tolist() == [True] * epochs
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_function_may_begin_again_for_each_epoch(batches, steps_per_execution):
+    model, expected, source = model_of_one_layer(), model_of_one_layer(), Source()
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    epoch = [source() for _ in range(batches)]
+    again = itertools.cycle([*epoch, None])
+    history = call("fit", model, lambda: next(again), epochs=3, verbose=0).history
+    x = np.concatenate([x for x, _ in epoch])
+    plain = expected.fit(x, x[:, :1], batch_size=6, epochs=3, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["loss"], plain["loss"], rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # as Keras says of its own generators

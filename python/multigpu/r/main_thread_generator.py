@@ -48,14 +48,16 @@ class MainThreadGenerator(keras.callbacks.Callback):
 
     def dataset(self) -> Any:
         """Return the batches as a dataset, one per step. It takes none early: no thread waits for a batch."""
-        return batches_without_lookahead(self._batches, self._spec)
+        dataset = batches_without_lookahead(self._batches, self._spec)
+        self._goes_on = not isinstance(dataset, Iterator)  # of one that has ended, Keras would repeat what it took early
+        return dataset
 
     def _feed(self, batch: int, logs: Any = None) -> None:
         for _ in range(self.model.steps_per_execution):
             if self._owed:
                 self._owed -= 1
-            else:
-                self._ready.put(self._next())
+            elif self._put() is None:
+                break
 
     def _count(self, batch: int, logs: Any = None) -> None:
         self._num_steps += 1
@@ -64,8 +66,10 @@ class MainThreadGenerator(keras.callbacks.Callback):
         """Stop when there are no more batches. An epoch without any has no values; Keras would say 0."""
         if not self._num_steps:
             logs.update({name: float("nan") for name in logs if not name.startswith("val_")})
-        self._num_steps = 0
-        self.model.stop_training |= self._has_ended
+        if self._has_ended and epoch + 1 < self.params["epochs"]:  # some begin again for each epoch
+            self.model.stop_training |= not self._goes_on or self._put() is None
+            self._owed += 1
+        self._has_ended, self._num_steps = False, 0
 
     def _batches(self) -> Iterator[Any]:
         while (batch := self._taken()) is not None:
@@ -76,8 +80,14 @@ class MainThreadGenerator(keras.callbacks.Callback):
         """Return the next batch. Keras on JAX asks for two before the first step, on this thread, also for one step."""
         if self._ready.empty() and threading.get_ident() == self._thread:
             self._owed += 1
-            self._ready.put(self._next())
+            self._put()
         return self._ready.get_nowait()
+
+    def _put(self) -> Any:
+        """Call the source, and return its batch, which is ready then."""
+        batch = self._next()
+        self._ready.put(batch)
+        return batch
 
     def _next(self) -> Any:
         batch = self._source()

@@ -378,6 +378,14 @@ def test_a_callback_to_the_host_runs_in_compiled_steps_and_may_be_refused_elsewh
         assert "callback to the host" in told or not told
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_a_function_without_more_batches_ends_the_training_where_keras_would_repeat_the_first_two():
+    batches = iter([(random_rows(7, 5), random_rows(7, 3))] * 4)
+    model = compiled(multi_gpu_model(build(), 3))
+    history = main_thread_generator.call("fit", model, lambda: next(batches, None), epochs=3, verbose=0).history
+    assert len(history["loss"]) == 1
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_function_gives_the_batch_of_each_step_also_of_a_single_one(steps):
     """As `fit()` in R calls it. Keras asks for two batches before the first step."""
