@@ -103,10 +103,10 @@ clean_message <- function(message) {
   if (grepl("object is from previous session", message, fixed = TRUE)) {
     refuse_other_session()
   }
+  message <- sub("\\s*(Run `reticulate::py_last_error\\(\\)` for details\\.)?\\s*$", "", message)
   message <- sub("^KeyError: (\\S+)$", "There is no entry \\1.", message) # the name alone says nothing
   message <- sub("^([A-Za-z_.]*(Error|Exception)|multigpu\\.[A-Za-z_.]*): ", "", message)
   message <- sub("^\\[Errno [0-9]+\\] ", "", message)
-  message <- sub("\\s*Run `reticulate::py_last_error\\(\\)` for details\\.\\s*$", "", message)
   message <- sub("\n-{20}\nFor simplicity, JAX has removed .*$", "", message)
   explain_counts(explain_doubles(in_r_words(sub("\\s+$", "", first_cause(message)))))
 }

@@ -7,7 +7,7 @@ with_tensor_functions <- function(f) {
     return(f)
   }
   home <- environment(f)
-  is_replaced <- function(name) identical(get0(name, home, mode = "function"), plain_functions[[name]])
+  is_replaced <- function(name) identical(get0(name, home), plain_functions[[name]]) # not a number of this name
   known <- Filter(is_replaced, names(plain_functions))
   environment(f) <- list2env(tensor_functions[known], parent = home)
   lapply(helpers_of(f, home), function(name) {
@@ -95,14 +95,16 @@ deviation <- function(x, na.rm = FALSE) { # nolint: object_name_linter. R's name
   sqrt(variance(keras$ops$ravel(x))) # of all numbers, as in R
 }
 
-# A vector on the left of `%*%` is a row; others are columns.
+# A vector is a column, but on the left a row in `%*%`, and in `tcrossprod()` with a matrix.
 product <- function(name, left, right) {
   plain <- get(name, baseenv())
   function(x, y = NULL) {
     if (!is_python_object(x) && !is_python_object(y)) {
       return(plain(x, y))
     }
-    keras$ops$matmul(left(as_lines(x, if (name == "%*%") 0L else 1L)), right(as_lines(y %||% x, 1L)))
+    y <- y %||% x
+    is_row <- name == "%*%" || name == "tcrossprod" && identical(rank_of(y), 2L)
+    keras$ops$matmul(left(as_lines(x, if (is_row) 0L else 1L)), right(as_lines(y, 1L)))
   }
 }
 

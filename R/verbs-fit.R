@@ -198,7 +198,10 @@ as_source <- function(x, object) {
 }
 
 has_no_rows <- function(x) {
-  if (is.list(x) && !is.object(x)) any(vapply(x, has_no_rows, NA)) else !is_python_object(x) && identical(NROW(x), 0L)
+  if (is.list(x) && !is.object(x)) {
+    return(any(vapply(x, has_no_rows, NA)))
+  }
+  !is.null(x) && !is_python_object(x) && identical(NROW(x), 0L) # NULL: an optional input
 }
 
 # Batches for `predict()` may be the inputs without a list around them.

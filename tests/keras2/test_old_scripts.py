@@ -214,6 +214,7 @@ for graph in graphs:  # as servers did, in each thread
     with graph.as_default():
         answer["graphs"] = [*answer.get("graphs", []), tf.executing_eagerly()]
     graph.finalize()
+    assert graph.get_operations() == [] and graph is tf.get_default_graph()
 answer["gone"] = [told(lambda: find("keras.models.model_from_yaml")("")), told(lambda: tf.Session().run(1)),
                   told(lambda: find("keras.wrappers.scikit_learn.KerasClassifier")(lambda: 0))]
 def trained(rate):

@@ -55,9 +55,9 @@ def run(backend, task, file, values):
     [
         ("jax", "tensorflow", ".keras"),
         ("tensorflow", "jax", ".h5"),
+        ("jax", "tensorflow", ".weights.h5"),
         soak("tensorflow", "jax", ".keras"),
         soak("jax", "tensorflow", ".h5"),
-        soak("jax", "tensorflow", ".weights.h5"),
         soak("tensorflow", "jax", ".weights.h5"),
     ],
 )

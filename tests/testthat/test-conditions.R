@@ -84,7 +84,8 @@ test_that("an error in a step is its cause, without files of Python, and says th
 
 test_that("an error from Python has the message only", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
-  expect_identical(clean_message("KeyError: 0"), "There is no entry 0.")
+  expect_identical(clean_message("KeyError: 0\n"), "There is no entry 0.")
+  expect_identical(error_text(with_clean_errors(reticulate::py_eval("{}['a']"))), "There is no entry 'a'.")
   expect_identical(clean_message("KeyError: 'Exception encountered'"), "'Exception encountered'")
   expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")
 })

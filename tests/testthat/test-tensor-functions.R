@@ -118,6 +118,13 @@ test_that("without tensors they are R's, and a function of the user's own with s
   expect_identical(in_loss(abs), abs)
 })
 
+test_that("a number of the user's may have the name of a function", {
+  for (name in names(tensor_functions)) {
+    weight <- list2env(stats::setNames(list(0.5), name))
+    expect_identical(in_loss(eval(bquote(function(x) .(as.name(name))), weight))(vector()), 0.5, info = name)
+  }
+})
+
 test_that("they too are refused where they would mean something else", {
   expect_snapshot({
     writeLines(error_text(in_loss(function(x) pmax(x, na.rm = TRUE))(vector())))
@@ -165,6 +172,7 @@ test_that("more of R's functions are those of R", {
   expect_equal(in_loss(function(a) crossprod(a))(v)$numpy(), crossprod(x))
   expect_equal(in_loss(function(a) tcrossprod(a))(v)$numpy(), tcrossprod(x))
   expect_equal(in_loss(function(a, b) crossprod(a, b))(constant(c(1, 2)), m)$numpy(), crossprod(c(1, 2), table))
+  expect_equal(in_loss(function(a, b) tcrossprod(a, b))(constant(c(1, 2, 3)), m)$numpy(), tcrossprod(c(1, 2, 3), table))
   expect_equal(in_loss(function(a, b) a %*% b)(m, constant(c(1, 2, 3)))$numpy(), table %*% c(1, 2, 3))
   expect_equal(in_loss(function(a) 1:3 %*% a)(1:3), matrix(14))
   expect_identical(c(is.numeric(v), is.numeric(v > 1), is.matrix(v), is.matrix(m)), c(TRUE, FALSE, FALSE, TRUE))

@@ -129,4 +129,6 @@ test_that("data without rows are refused by name, wherever they are passed", {
     expect_match(error_text(verb(none)), "Expected data of one row or more. Received: `x` without rows.", fixed = TRUE)
   }
   expect_match(error_text(predict(model, as.data.frame(none))), "without rows")
+  inputs <- list(keras$Input(list(4L)), keras$Input(list(3L), optional = TRUE))
+  expect_identical(dim(predict(keras$Model(inputs, keras$layers$Dense(2L)(inputs[[1]])), list(data$x, NULL)))[[2]], 2L)
 })

@@ -14,7 +14,11 @@ GRAPH_ONLY = ("disable_eager_execution", "disable_v2_behavior", "disable_resourc
 
 
 class DefaultGraph:
-    """The default graph, which contains nothing, because Keras 3 computes at once, in any thread."""
+    """The default graph. Entering it changes nothing: Keras 3 computes at once, and a model works in any thread."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what TensorFlow's own has, such as its operations: none."""
+        return getattr(_tensorflow().compat.v1.get_default_graph(), name)
 
     def as_default(self) -> contextlib.AbstractContextManager:
         """Change nothing inside of a `with` block."""
@@ -24,12 +28,15 @@ class DefaultGraph:
         """Do nothing: there is nothing to finish."""
 
 
+DEFAULT_GRAPH = DefaultGraph()
+
+
 class Session:
     """A session that keeps its settings and runs nothing, because Keras 3 computes at once."""
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         self.config = config
-        self.graph = graph or DefaultGraph()
+        self.graph = graph or DEFAULT_GRAPH
 
     def __enter__(self) -> "Session":
         return self
@@ -66,7 +73,7 @@ def restore() -> None:
         setattr(tf, name, getattr(tf.compat.v1, name))
     for module in (tf, tf.compat.v1):
         module.Session = module.InteractiveSession = Session
-    tf.get_default_graph = DefaultGraph  # not that of `tf.compat.v1`, which TensorFlow 2 itself uses
+    tf.get_default_graph = lambda: DEFAULT_GRAPH  # not that of `tf.compat.v1`, which TensorFlow 2 itself uses
     tf.set_random_seed = keras.utils.set_random_seed
     for name in GRAPH_ONLY:
         setattr(tf.compat.v1, name, _does_nothing(name))

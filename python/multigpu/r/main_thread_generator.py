@@ -49,7 +49,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
     def dataset(self) -> Any:
         """Return the batches as a dataset, one per step. It takes none early: no thread waits for a batch."""
         dataset = batches_without_lookahead(self._batches, self._spec)
-        self._goes_on = not isinstance(dataset, Iterator)  # of one that has ended, Keras would repeat what it took early
+        self._goes_on = not isinstance(dataset, Iterator)  # Keras would repeat what it took early of one that has ended
         return dataset
 
     def _feed(self, batch: int, logs: Any = None) -> None:

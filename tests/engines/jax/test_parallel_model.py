@@ -337,6 +337,29 @@ def test_a_trained_model_keeps_its_weights_where_the_first_step_fails(cpu_reloca
     parallel.fit(x, y, verbose=0)
 
 
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+def test_weights_that_are_set_after_a_step_that_failed_stay(method):
+    template = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+    parallel = multigpu.multi_gpu_model(template, 3)
+    parallel.compile(keras.optimizers.SGD(0.0), "mse")
+    x, y = random_rows(6, 4), random_rows(6, 2)
+
+    def batches():
+        for _ in range(3):
+            yield (x, y) if method == "evaluate" else (x,)
+        raise OSError("no file")
+
+    class Looks(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            assert self.model is template  # Keras gives variables the state of its loops then
+
+    with pytest.raises(OSError, match="no file"):
+        getattr(parallel, method)(batches(), steps=9, verbose=0)
+    template.set_weights([np.full_like(each, 7) for each in template.get_weights()])
+    parallel.fit(x, y, verbose=0, callbacks=[Looks()])
+    assert all((each == 7).all() for each in template.get_weights())
+
+
 def test_as_many_traces_as_on_one_device():
     def traces(parallel):
         seen = []

@@ -23,6 +23,8 @@ PARTS = {  # of the state, as Keras' loops take it from a model
     "predict": ("trainable_variables", "non_trainable_variables"),
 }
 
+_turns = itertools.count(1)
+
 
 class StepFunction:
     """A replacement for a model's `train_function`, `test_function` or `predict_function`.
@@ -31,6 +33,7 @@ class StepFunction:
 
     Attributes:
         run: one compiled step, of a state and of a batch on the mesh.
+        turn: a number that is larger the later it was called.
     """
 
     def __init__(self, model: keras.Model, kind: str, layout: Layout, cpu_merge: bool) -> None:
@@ -39,6 +42,7 @@ class StepFunction:
         self._to_host = cpu_merge and kind == "predict"
         self._jit = bool(model.jit_compile) and not model.run_eagerly
         donated = {"donate_argnums": 0} if kind == "train" else {}  # other steps do not move the weights
+        self.turn = 0
         self.run: Any = jax.jit(self._program, **donated)
         self._variables: list[keras.Variable] = []  # whose values the state is
         self._state: Any = None  # after the last step: Keras passes it back unless a callback used it
@@ -48,12 +52,16 @@ class StepFunction:
         with jax.default_device(None):  # the host, outside of steps
             if state is not self._state:
                 self._variables = [v for part in PARTS[self._kind] for v in operator.attrgetter(part)(self._model)]
-                self._state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
-            results = [self._one(next(iterator))]  # Keras' loop handles the end of data
-            results += map(self._one, itertools.islice(iterator, self._model.steps_per_execution - 1))
+                state = jax.tree.map(lambda x: on_mesh(x, self._layout.mesh), self._layout.alone.place(state))
+            self._state, self.turn, results = state, next(_turns), []
+            first = next(iterator)  # Keras' loop handles the end of data
+            for data in itertools.chain([first], itertools.islice(iterator, self._model.steps_per_execution - 1)):
+                outputs, state = self._one(state, data)
+                self._state = state
+                results.append(outputs)
             if self._kind == "predict" and len(results) > 1:
-                return jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results), self._state
-            return results[-1], self._state
+                outputs = jax.tree.map(lambda *parts: keras.ops.concatenate(parts), *results)
+            return outputs, state
 
     @property
     def _compiled(self) -> bool:
@@ -70,15 +78,15 @@ class StepFunction:
             if not has_value(variable) and not value.is_deleted():
                 variable.assign(value)
 
-    def _one(self, data: Any) -> Any:
+    def _one(self, state: Any, data: Any) -> tuple[Any, Any]:
         # op by op, there is no program to be edited against faults of XLA's partitioner: each device has all rows
         run, at = (self.run, None) if self._compiled else (self._op_by_op, self._on_each)
         try:
-            outputs, self._state = run(self._state, send(data, self._layout, at))
+            outputs, new = run(state, send(data, self._layout, at))
         except FloatingPointError:  # of `jax_debug_nans`: op by op, the error names the layer
-            self._op_by_op(self._state, send(data, self._layout, self._on_each))
+            self._op_by_op(state, send(data, self._layout, self._on_each))
             raise
-        return jax.device_get(outputs) if self._to_host else outputs
+        return (jax.device_get(outputs) if self._to_host else outputs), new
 
     def _on_each(self, _: int) -> Any:
         """Return the layout of arrays of so many rows, all on each device."""
@@ -94,7 +102,7 @@ class StepFunction:
     def _program(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """Return the step as one program for all devices, from and to the layout between steps."""
         if not is_traced():  # `jax_debug_nans` calls it again: see `_one()`
-            raise FloatingPointError("a step on several devices has a NaN or an infinite value")
+            raise FloatingPointError("a compiled step has a NaN or an infinite value, which it does not have op by op")
         state, data = self._to_devices(state), open_rows(batch, self._layout)
         program, structure = trace(self._layout.mesh, self._step, state, data)
         # among workers, XLA would divide activations both by workers and by devices

@@ -17,7 +17,7 @@ from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import all_variables, bring_plain_home, layout_of, place, send_home, settle
 from multigpu.engines.jax.private_api.batches import batches_on_host
-from multigpu.engines.jax.private_api.divided_weights import divided_weights, has_value, is_traced
+from multigpu.engines.jax.private_api.divided_weights import divided_weights, forget_state, has_value, is_traced
 from multigpu.engines.jax.private_api.losses import fresh_losses
 from multigpu.engines.jax.program import run, trace
 from multigpu.engines.jax.refused import check_no_distribution, named_op_by_op
@@ -132,8 +132,9 @@ class Training(keras.Model):
             try:
                 yield
             except BaseException:
-                for _, step in self._made.values():
+                for _, step in sorted(self._made.values(), key=lambda made: made[1].turn, reverse=True):
                     step.restore()
+                forget_state(template)
                 raise
             finally:
                 for _, step in self._made.values():

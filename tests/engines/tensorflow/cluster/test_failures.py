@@ -162,7 +162,7 @@ def test_telling_takes_no_thread_and_no_port():
     [
         (3, 60, "Received: worker 1 at b:1 or worker 2 at b:2 did not arrive within 60 seconds: it does something"),
         (12, 60, "Received: one of 11 others did not arrive within 60 seconds: it does something else"),
-        (2, 1, "Received: worker 1 at b:1 left the step: it failed there, or gave up\\. Restart"),
+        (2, 1, "Received: worker 1 at b:1 may have left the step: it failed there, or gave up\\. Restart"),
     ],
 )
 def test_where_nobody_says_that_it_was_absent_all_that_may_have_been_are_listed(

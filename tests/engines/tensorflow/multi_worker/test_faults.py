@@ -84,12 +84,12 @@ def test_a_worker_that_never_makes_its_model_is_named():
     assert None in [cause[1] for cause in causes]  # the first one has nobody else to name
 
 
-@pytest.mark.parametrize("seconds", [soak(0), 1], ids=["at the barrier", "after the barrier"])
+@pytest.mark.parametrize("seconds", [0, 1], ids=["at the barrier", "after the barrier"])
 def test_a_worker_that_fails_in_the_midst_of_a_step_and_lives_on_is_named(seconds):
     environment = {**SOON, "MULTIGPU_ARRIVE_SECONDS": "8", "MULTIGPU_CHECK": "0"}  # it fails in its third call
     with Started("runs", "fails_within_step", 1, seconds, **environment) as started:
         assert started.exit_code(0, 100) == 1
-        assert re.search(r"Received: worker 1 at \S+ (does something else|left the step)", started.printed(0))
+        assert re.search(r"Received: worker 1 at \S+ (does something else|may have left the step)", started.printed(0))
 
 
 def ends_without(where: str, absent: int, processes: int) -> list[str]:

@@ -16,6 +16,7 @@ KERAS_ON_JAX = Required(
     names_in_code={
         "keras:Variable": ("_value",),
         "keras.src.backend.jax.trainer:JAXEpochIterator": ("_distribute_data",),
+        "keras.src.backend.jax.trainer:JAXTrainer": ("_jax_state", "_jax_state_synced"),
     },
 )
 

@@ -51,6 +51,11 @@ def has_value(variable: keras.Variable) -> bool:
     return variable._value is not None
 
 
+def forget_state(model: keras.Model) -> None:
+    """Tell Keras' loops that all variables have their values. Otherwise, callbacks would give them older ones."""
+    model._jax_state, model._jax_state_synced = None, True
+
+
 def _value(variable: keras.Variable) -> jax.Array:
     """The current value of the variable. Inside of a traced function, it is whole on each of its devices."""
     value = _of_keras.fget(variable)

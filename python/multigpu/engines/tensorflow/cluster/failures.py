@@ -77,7 +77,7 @@ def _found(cluster: Cluster, gone: Sequence[int]) -> str:
     if rest and not doing and seconds_waiting() > cluster.arrive_seconds / 2:  # it gave up
         late = f"{_one_of(rest, cluster)} did not arrive within {cluster.arrive_seconds:g} seconds"
         facts.append(f"{late}: it does something else, or waits for its data")
-    return "; ".join(facts or [f"{_one_of(rest, cluster)} left the step: it failed there, or gave up"])
+    return "; ".join(facts or [f"{_one_of(rest, cluster)} may have left the step: it failed there, or gave up"])
 
 
 def _one_of(numbers: Sequence[int], cluster: Cluster) -> str:

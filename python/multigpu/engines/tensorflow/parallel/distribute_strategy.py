@@ -32,7 +32,7 @@ def check_no_strategy(what: str) -> None:
 
 
 def check_eager(what: str) -> None:
-    """Raise a ValueError inside of a graph, in which Keras 3 cannot train on one device, either.
+    """Raise a ValueError inside of a graph, in which Keras 3 itself cannot train.
 
     Args:
         what: the action, in words.
