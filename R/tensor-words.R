@@ -157,9 +157,8 @@ tensor_functions <- c(
     sd = deviation, rowSums = over_axis("rowSums", "sum", 1L), rowMeans = over_axis("rowMeans", "mean", 1L),
     colSums = over_axis("colSums", "sum", 0L), colMeans = over_axis("colMeans", "mean", 0L),
     "%*%" = product("%*%", identity, identity), crossprod = product("crossprod", function(x) transposed(x), identity),
-    tcrossprod = product("tcrossprod", identity, function(x) transposed(x))
+    tcrossprod = product("tcrossprod", identity, function(x) transposed(x)), mean = mean_of
   ),
-  list(mean = mean_of),
   sapply(c("max", "min", "range", "sum", "prod", "all", "any"), summary_of, simplify = FALSE),
   sapply(names(operators), operator_in_loss, simplify = FALSE),
   sapply(names(refused_functions), refused_in_loss, simplify = FALSE)

@@ -85,6 +85,9 @@ test_that("an error in a step is its cause, without files of Python, and says th
 test_that("an error from Python has the message only", {
   expect_identical(clean_message("ValueError: two\nlines\n"), "two\nlines")
   expect_identical(clean_message("KeyError: 0\n"), "There is no entry 0.")
+  in_r <- "`Sys.setenv(KERAS_BACKEND = \"jax\")` in a new session"
+  expect_identical(put_in_r_words("`KERAS_BACKEND=jax`"), in_r)
+  expect_identical(put_in_r_words("which begins with b'a'"), "which begins with 'a'")
   expect_identical(error_text(with_clean_errors(reticulate::py_eval("{}['a']"))), "There is no entry 'a'.")
   expect_identical(clean_message("KeyError: 'Exception encountered'"), "'Exception encountered'")
   expect_identical(clean_message("keras.src.Error: x\nRun `reticulate::py_last_error()` for details."), "x")

@@ -26,7 +26,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
 
     Args:
         source: a function without arguments that returns the next batch as `(x, y)` or `(x, y, sample_weight)`, or
-            without targets as `(x,)`. It returns None when there are no more batches.
+            without targets as `(x,)`. It returns None when there are no more batches, or none in this epoch.
         phase: `"train"`, `"test"` or `"predict"`: the kind of steps that use the batches.
         steps: the number of batches of one pass. None for as many as there are.
         class_weight: the weight of each class by its number, 1 for others.

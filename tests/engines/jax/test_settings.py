@@ -50,6 +50,13 @@ def test_where_jax_looks_for_a_nan_the_layer_is_named():
         np.testing.assert_array_equal(actual, expected)
 
 
+def test_a_nan_of_the_compiled_step_alone_is_said_to_be_one():
+    only_traced = layers.Lambda(lambda x: x * (float("nan") if isinstance(x, jax.core.Tracer) else 1.0))
+    parallel = multigpu.multi_gpu_model(keras.Sequential([keras.Input((6,)), only_traced]), 2)
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"a NaN or an infinite.* not have op by op"):
+        parallel.predict(DATA[0], verbose=0)
+
+
 def test_without_jit_everything_runs_op_by_op():
     parallel = multigpu.multi_gpu_model(build(), 4)
     assert_equal(trained(parallel, jax.disable_jit()), trained(build(), jax.disable_jit()))

@@ -39,7 +39,7 @@ def watch(cluster: Cluster) -> None:
 
     It regularly checks that the others are alive, because TensorFlow would not notice a silent worker that keeps its
     connections. It also checks how long this worker has been waiting, because the ops have no limit of their own
-    (`collective.py`).
+    (`collective.py`), and whether another one has ended the step that this one makes.
     """
     if not _watches:
         _watches.append(HeartbeatMonitor(cluster))

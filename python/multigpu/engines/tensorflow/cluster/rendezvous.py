@@ -1,10 +1,11 @@
 """The barrier where all workers meet, and a record, readable by the others, of how long one has been absent.
 
 All workers meet in the first sum of a step and in each message: none leaves before all have come. So a worker that
-waits there for long waits for an absent one. TensorFlow knows whether a worker answers, but not what it does. So each
-worker keeps this in named variables, which the others read on the port where TensorFlow listens. TensorFlow itself
-answers, even while Python or R is busy. (Its coordination service could also keep them. But with that service, the
-first op of a process, on any line, waits until all others have started, and fails if one does not start.)
+waits there for long waits for an absent one. Later in a step, it waits for one that has failed if that one is in no
+step any more. TensorFlow knows whether a worker answers, but not what it does. So each worker keeps this in named
+variables, which the others read on the port where TensorFlow listens. TensorFlow itself answers, even while Python or R
+is busy. (Its coordination service could also keep them. But with that service, the first op of a process, on any line,
+waits until all others have started, and fails if one does not start.)
 """
 
 import contextlib
