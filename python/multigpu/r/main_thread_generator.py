@@ -45,6 +45,8 @@ class MainThreadGenerator(keras.callbacks.Callback):
         self._has_ended, self._num_steps = False, 0  # of the epoch
         if phase == "train":
             self.on_train_batch_end, self.on_epoch_end = self._count, self._stop
+        if phase == "test":
+            self.on_test_begin = self._check_not_ended
 
     def dataset(self) -> Any:
         """Return the batches as a dataset, one per step. It takes none early: no thread waits for a batch."""
@@ -70,6 +72,14 @@ class MainThreadGenerator(keras.callbacks.Callback):
             self.model.stop_training |= not self._goes_on or self._put() is None
             self._owed += 1
         self._has_ended, self._num_steps = False, 0
+
+    def _check_not_ended(self, logs: Any = None) -> None:
+        if self._has_ended and not self._goes_on:
+            raise refuse(
+                "batches for validation after each epoch",
+                "a generator that has no more",
+                "Set `validation_steps`, and let it return that many for each epoch.",
+            )
 
     def _batches(self) -> Iterator[Any]:
         while (batch := self._taken()) is not None:

@@ -409,6 +409,19 @@ def test_a_function_without_more_batches_ends_the_training_where_keras_would_rep
     assert len(history["loss"]) == 1
 
 
+@pytest.mark.parametrize("steps", [None, 4])
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_validation_is_refused_where_keras_would_repeat_the_first_two_batches_of_a_function(steps):
+    batch = random_rows(7, 5), random_rows(7, 3)
+    batches, model = iter([batch] * 3), compiled(multi_gpu_model(build(), 3))
+    more = {"validation_data": lambda: next(batches, None), "validation_steps": steps, "verbose": 0}
+    with pytest.raises(ValueError, match=r"a generator that has no more.* Set `validation_steps`"):
+        main_thread_generator.call("fit", model, lambda: batch, steps_per_epoch=1, epochs=2, **more)
+    batches = iter([batch] * 3)
+    history = main_thread_generator.call("fit", model, lambda: batch, steps_per_epoch=1, epochs=1, **more).history
+    assert len(history["val_loss"]) == 1
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_function_gives_the_batch_of_each_step_also_of_a_single_one(steps):
     """As `fit()` in R calls it. Keras asks for two batches before the first step."""
