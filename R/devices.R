@@ -2,8 +2,8 @@
 #'
 #' Splits the only GPU of this machine, or its CPU if there is no GPU, into `n` logical devices, which `gpus = n` then
 #' uses. On a machine without a GPU, the devices also have the names of GPUs: `"GPU:0"` is the first one. The same code
-#' runs as on GPUs, but not at their speed. Call it once, before anything else uses TensorFlow. On a machine
-#' with `n` GPUs or more it does nothing.
+#' runs as on GPUs, but not at their speed. Call it once, before anything else uses TensorFlow or JAX. On a
+#' machine with `n` GPUs or more it does nothing. On JAX it splits the CPU only.
 #'
 #' @param n Number of devices, from 1 to 1024.
 #' @param memory_limit Memory of each device in MB, if a GPU is split. The CPU has no limit.
@@ -23,7 +23,7 @@ simulate_gpus <- function(n, memory_limit = 2048L) {
 #'
 #' Lists the devices that the argument `gpus` of [multi_gpu_model()] counts: the GPUs that TensorFlow sees or, on a
 #' machine without a GPU, the devices made by [simulate_gpus()]. This does not initialize TensorFlow's devices, so
-#' you can still call [simulate_gpus()] afterwards.
+#' you can still call [simulate_gpus()] afterwards. JAX starts here: call [simulate_gpus()] first.
 #'
 #' @return A data frame with one row per device. If there is none, a message gives the reason. Columns:
 #'   `id`, counted from 0, and `name`, which `gpus` also accepts; `physical`, the hardware; `memory_total`, the bytes

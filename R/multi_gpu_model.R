@@ -19,14 +19,14 @@
 #' GPU runs a replica of the template on its slice, forward and backward. The outputs are merged into one batch, and the
 #' loss is computed once on that batch, so the results are those of one device with the same batch.
 #'
-#' One kind of layer differs: batch normalization computes its statistics per slice, unless you call
-#' [synchronize_batch_norm()]. Dropout draws the random numbers of one device.
+#' One kind of layer differs: on TensorFlow, batch normalization computes its statistics per slice, unless you call
+#' [synchronize_batch_norm()]. On JAX it uses the whole batch. Dropout draws the random numbers of one device.
 #'
 #' @section Weights:
 #' The template owns the weights. After `fit()`, and in every callback, it has the trained weights. They are stored on
-#' the GPUs, balanced by size, or on the CPU if `cpu_relocation = TRUE`. They are moved there in place, even if the
-#' template was created under `tf$device("/cpu:0")`. When parallel training is finished, [bring_home()] moves them to
-#' one device.
+#' the GPUs, balanced by size, or on the CPU if `cpu_relocation = TRUE`. On TensorFlow each weight is on one GPU; on
+#' JAX, large weights are divided. They are moved there in place, even if the template was created under
+#' `tf$device("/cpu:0")`. When parallel training is finished, [bring_home()] moves them to one device.
 #'
 #' @section Templates with parts:
 #' A model whose layers were called in [on_device()] has parts on several GPUs. With a group of GPUs for each replica,
@@ -159,7 +159,9 @@ refuse_gpus <- function(gpus, what) {
 #' those of one device, and they are noisy if slices are small.
 #'
 #' Weights do not change. You can call the function at any time, and it applies from the next \code{\link[=fit]{fit()}}
-#' on. A synchronized layer waits for all GPUs twice in each step, and XLA does not compile such a model.
+#' on. A synchronized layer waits for all GPUs twice in each step, XLA does not compile such a model, and it does not
+#' train with `run_eagerly = TRUE`. Keras on JAX cannot load its files. On JAX, the statistics are always those of the
+#' global batch, and the function changes nothing.
 #'
 #' @param model A template or a parallel model.
 #' @param synchronized Whether to compute the statistics from the global batch. `FALSE` goes back to the statistics of

@@ -72,8 +72,9 @@ has_nvidia <- function() {
 
 #' Report what is installed and what is missing
 #'
-#' Prints the versions of R, reticulate, Python, TensorFlow and Keras, the GPUs found, and for each missing or outdated
-#' requirement the command that installs it. In RStudio it is also available as an add-in. It starts Python.
+#' Prints the versions of R, reticulate, Python, TensorFlow or JAX, and Keras, the GPUs that TensorFlow finds, and for
+#' each missing or outdated requirement the command that installs it. In RStudio it is also available as an add-in. It
+#' starts Python.
 #'
 #' @return A data frame with one row per requirement, invisibly. Columns: `piece`, its name; `found` and `needed`, the
 #'   installed and the required version; `cure`, the command to run if the requirement is not met, otherwise `NA`.
@@ -150,7 +151,7 @@ gpu_line <- function(report) {
     return("GPUs: unknown, because requirements are missing")
   }
   if (identical(r_start()$backend(), "jax")) {
-    return("GPUs: JAX fixes its devices when `available_gpus()` lists them")
+    return("GPUs: not listed, because that would start JAX. `available_gpus()` lists them")
   }
   if (length(tf$config$list_physical_devices("GPU")) == 0) {
     is_refused <- length(refusal(report)) > 0 # the report gives the reason above

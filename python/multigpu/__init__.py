@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from multigpu.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from multigpu.cluster.lost import WorkerLostError as WorkerLostError
     from multigpu.engines import join_cluster as join_cluster
     from multigpu.engines import on_device as on_device
     from multigpu.keras2.restore import restore_old_names as restore_old_names
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MODULES = {  # public name → where it is; imported at first use, because TensorFlow takes seconds
     "TooFewGPUsError": "plan.plan",
     "UntrustedFileError": "saving.file_errors",
+    "WorkerLostError": "cluster.lost",
     "available_gpus": "model.devices",
     "bring_home": "model.bring_home",
     "clean_parallel_hdf5": "saving.hdf5_models",

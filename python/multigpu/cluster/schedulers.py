@@ -69,8 +69,8 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
         rank = next((_number(environ, name) for name in RANKS if name in environ), None)
     if not hosts or rank is None or not 0 <= rank < len(hosts):
         raise refuse(
-            "`--processes N` for workers on this machine, or `--hosts a,b` with this worker's rank, from `--rank` "
-            "or from mpirun, or a SLURM step",
+            "`--processes N` for workers on this machine, or `--hosts a,b` with this worker's rank, from 0 to "
+            "the number of hosts minus 1, from `--rank` or from mpirun, or a SLURM step",
             f"hosts={list(hosts)}, rank={rank}",
             "For instance `python -m multigpu launch --hosts 10.0.0.1,10.0.0.2 --rank 0 train.py`.",
         )

@@ -89,7 +89,7 @@ class Plan:
         weights = f"weights on {next(iter(holders))}" if len(holders) == 1 else "weights spread over the devices"
         times = Counter(self.replicas)
         where = [" + ".join(group) + (f" ({times[group]} times)" if times[group] > 1 else "") for group in times]
-        replicas = f"{len(self.replicas)} replicas on {', '.join(where)}"
+        replicas = f"{len(self.replicas)} replica{'s' * (len(self.replicas) > 1)} on {', '.join(where)}"
         here = f"; {self.cluster}" if self.cluster else ""
         return f"{replicas}; outputs merged on {self.merge_device}; {weights}{here}"
 

@@ -7,6 +7,7 @@ import h5py
 import keras
 import numpy as np
 
+from multigpu.base.refusal import refuse
 from multigpu.private_api.warn_caller import warn
 from multigpu.saving.keras2_parallel_files import is_wrapped_for, nested_template, say_unwrapped
 from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, listed_weights
@@ -57,11 +58,11 @@ def _parts_by_order(layers: dict[str, list[Listed]], model: keras.Model) -> list
     wanted = [layer for layer in model.layers if layer.weights]
     found = {name: listed for name, listed in layers.items() if listed}
     if len(wanted) != len(found):
-        raise Mismatch(
-            "the model",
-            f"{len(wanted)} layers with weights ({', '.join(layer.name for layer in wanted)})",
-            f"{len(found)} ({', '.join(found)})",
-        ).error()
+        raise refuse(
+            f"{len(wanted)} layers with weights, as in the model: {', '.join(layer.name for layer in wanted)}",
+            f"{len(found)} in the file: {', '.join(found)}",
+            "Load it into a model of the same structure, or pass `by_name=True` to load the layers of the same name.",
+        )
     return [
         (
             saved_order(layer),

@@ -48,7 +48,10 @@ def load_into(
                 assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape), template)
             elif by_name:
                 raise refused(
-                    path, "in the format of Keras 3, which has no names of layers", "Leave out `by_name=True`."
+                    path,
+                    "in the format of Keras 3, which has no names of layers",
+                    "Leave out `by_name=True`.",
+                    "an HDF5 file with names of layers, for `by_name=True`",
                 )
             else:
                 _load_unlisted(template, file, path, skip_mismatch, kwargs)

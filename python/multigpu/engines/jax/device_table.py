@@ -17,7 +17,7 @@ def why_no_gpu() -> str:
     """Return the reason why JAX finds no GPU, and what to do."""
     return why_hidden() or (
         "JAX finds none. With an NVIDIA driver, run `pip install 'jax[cuda12]'`; to try a script without "
-        "GPUs, call `multigpu.simulate_gpus(2)`."
+        "GPUs, call `multigpu.simulate_gpus(2)` right after the imports, in a fresh process."
     )
 
 

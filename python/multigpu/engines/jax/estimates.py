@@ -67,8 +67,8 @@ def estimate_devices(
         raise refuse(
             "devices that exist, because on JAX, XLA compiles a step for them",
             f"{', '.join(plan.devices)}, on a machine with {', '.join(there)}",
-            "Set KERAS_BACKEND=tensorflow, which estimates for any devices; or, in Python, first call "
-            f"`multigpu.simulate_gpus({len(plan.devices)})`.",
+            f"Call `multigpu.simulate_gpus({len(plan.devices)})` right after the imports, in a fresh process; or set "
+            "`KERAS_BACKEND=tensorflow`, which estimates for any devices.",
         )
     layout, trial = layout_of(plan), TrialModel(template, optimizer)
     variables = template.weights, trial.optimizer.variables
@@ -92,7 +92,7 @@ def estimate_devices(
         "gradients": None,
         "activations": activations,
         "inputs": come,
-        "per_slice": activations,
+        "per_slice": None,
         "total": weights + slots + come + (activations or 0),
         "received": moved + come,
         "sent": moved + go,
