@@ -2,8 +2,8 @@
 #'
 #' A generator is an R function without arguments that returns the next batch, as `list(x, y)` or `list(x, y, weights)`,
 #' and `NULL` when there are no more batches. Then the training ends. On TensorFlow, it goes on with the next epoch if
-#' the function then returns batches again. For predictions it may return `x` alone. It is called just before each step, on
-#' the main thread. TensorFlow never calls it from a background thread, which would block or crash R.
+#' the function then returns batches again. For predictions it may return `x` alone. It is called just before each step,
+#' on the main thread. TensorFlow never calls it from a background thread, which would block or crash R.
 #'
 #' \code{\link[=fit]{fit()}} accepts such a function as well. The names on this page are those of the R interface of
 #' Keras 2.
