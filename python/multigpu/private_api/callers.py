@@ -5,6 +5,7 @@ import sys
 EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules that trace functions for a file
 SKLEARN = ("keras.src.wrappers.",)  # module that clones models before it trains them
 PICKLES = ("keras.src.saving.keras_saveable",)  # module with which `pickle` and `copy` read models and parts
+VARIABLES = ("keras.src.backend.", "multigpu.")  # modules that assign variables for others
 INPUTS = "keras.src.dtype_policies."  # module that converts inputs to tensors
 
 
@@ -19,6 +20,14 @@ def called_by(modules: tuple[str, ...]) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_assigned_by_keras() -> bool:
+    """Return whether Keras' own code assigns a variable, not a function of the user's that it calls."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(VARIABLES):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").startswith("keras.")
 
 
 def is_input_of_layer() -> bool:

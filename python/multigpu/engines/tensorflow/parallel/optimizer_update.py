@@ -16,7 +16,8 @@ from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.weights.place_locate import build_slots
 
-READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")  # names of those not assigned before the last read
+READ_ONCE = ("iteration", "learning_rate", "dynamic_scale")
+ASSIGN = ("assign", "assign_add", "assign_sub")
 
 
 @contextlib.contextmanager
@@ -48,11 +49,23 @@ def _apply(
         return apply(grads, trainable_variables, **kwargs)
 
 
-def _read_once(variable: tf.Variable) -> contextlib.AbstractContextManager[None]:
-    """Make a variable keep the value that it has now, inside a `with` block."""
+@contextlib.contextmanager
+def _read_once(variable: tf.Variable) -> Iterator[None]:
+    """Make a variable keep the value that it has now, inside a `with` block, until it is assigned."""
     with tf.device(variable.device):
-        value = tf.identity(variable)
-    return replaced(variable, "value", lambda: value)
+        known = [tf.identity(variable)]
+    read = variable.value
+
+    def assigning(assign: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            known.clear()
+            return assign(*args, **kwargs)
+
+        return call
+
+    assigned = ((variable, name, assigning(getattr(variable, name))) for name in ASSIGN)
+    with entered(replaced(*each) for each in [(variable, "value", lambda: known[0] if known else read()), *assigned]):
+        yield
 
 
 def _are_finite(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from multigpu.base.refusal import refuse
 from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.private_api.graphs import ops_that_stop_gradients
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
+from multigpu.private_api.callers import is_assigned_by_keras
 from multigpu.private_api.layers import runs_code_of_keras, sublayers
 
 SUMS_OVER_VALUES = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -84,12 +86,13 @@ class LayerCalls:
         self.kept: list[Kept] = []
         self.places_with_rows: set[tuple[int, str]] | None = None
         self._stack = [self.root]
-        self._means_to_come = 0
+        self._means_to_come, self._thread = 0, 0
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     @contextlib.contextmanager
     def noted(self, layers: Sequence[keras.Operation]) -> Iterator[None]:
         """Record calls of these layers or operations inside a `with` block."""
+        self._thread = threading.get_ident()
         with entered(replaced(layer, "call", self._noting(layer)) for layer in layers):
             attributes = Attributes(self.root.layer)
             yield
@@ -129,7 +132,7 @@ class LayerCalls:
     def note_assigned(self, variable: keras.Variable) -> None:
         """Record that the running layer assigns a variable."""
         self._stack[-1].assigned.append(variable)
-        if not runs_code_of_keras(self._stack[-1].layer):
+        if not runs_code_of_keras(self._stack[-1].layer) or not is_assigned_by_keras():
             self.assigned_by_users.add(id(variable))
 
     def note_custom_gradient(self) -> None:
@@ -146,6 +149,8 @@ class LayerCalls:
         return functools.update_wrapper(functools.partial(self._note, layer, layer.call), layer.call)
 
     def _note(self, layer: keras.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:  # such as one that prepares batches
+            return call(*args, **kwargs)
         made = LayerCall(layer, args, kwargs, drawn_before=self.drawn())
         self._stack[-1].inner.append(made)
         self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
