@@ -482,7 +482,8 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
         parallel.fit(np.ones((6, 4), "float32"), verbose=0)
     assert (
         "Expected `train_step` of CallsItsParts to call the model itself, as `self(x, training=True)`: that is the "
-        "call that is spread over the devices. Received: one that only calls parts of it. Make its parts parallel "
+        "call that is spread over the devices. Received: one that only calls parts of it, or "
+        "`stateless_call()`, which runs on one device. Make its parts parallel "
         "instead, in `__init__` of the class: `self.encoder = multi_gpu_model(encoder)`; and train the model as it is."
     ) in str(error.value)
     if not run_eagerly:  # refused while traced: not a single step was taken
@@ -492,7 +493,7 @@ def test_a_train_step_that_only_calls_its_parts_is_refused(run_eagerly):
 def test_parts_that_are_layers_are_not_proposed_to_be_made_parallel():
     parallel = multi_gpu_model(CallsItsParts(layers.Dense(3)), gpus=2)
     parallel.compile("sgd")
-    with pytest.raises(ValueError, match=r"only calls parts of it\. Let `train_step` call the model itself, or train"):
+    with pytest.raises(ValueError, match=r"runs on one device\. Let `train_step` call the model itself, or train"):
         parallel.fit(np.ones((6, 4), "float32"), verbose=0)
 
 

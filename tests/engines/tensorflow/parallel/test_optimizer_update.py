@@ -88,6 +88,93 @@ def test_slots_are_beside_the_weights_that_are_updated():
     assert [slot.value.device for slot in slots] == [w.value.device for w in model.first.trainable_variables]
 
 
+class ScalesLoss(keras.Model):
+    """Scales the loss as Keras' own step does: by a number that the optimizer has from its first update on."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss}
+
+
+class ReadsSlots(keras.Model):
+    """Adds to the loss how far its optimizer moves, once that has slots."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        moves = sum(ops.sum(ops.abs(slot)) for slot in self.optimizer.variables[2:])
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss + moves}
+
+
+@pytest.mark.parametrize("kind", [ScalesLoss, ReadsSlots])
+def test_a_step_reads_the_optimizer_that_its_first_trace_builds(kind):
+    def functional():
+        inputs = keras.Input((4,))
+        return kind(inputs, layers.Dense(2)(inputs))
+
+    def optimizer():
+        momentum = keras.optimizers.SGD(0.1, momentum=0.9)
+        scaled = keras.optimizers.LossScaleOptimizer(momentum, initial_scale=2.0, dynamic_growth_steps=2)
+        return scaled if kind is ScalesLoss else momentum
+
+    actual, expected = (trained(functional, optimizer, gpus) for gpus in (3, None))
+    assert_same(actual, expected)
+
+
+class Lookahead(keras.optimizers.SGD):
+    """Every second update, goes half of the way. Reads its counter after the update."""
+
+    def apply(self, grads, trainable_variables=None):
+        before = [variable + 0.0 for variable in trainable_variables]
+        super().apply(grads, trainable_variables)
+        goes_back = ops.cast(self.iterations % 2 == 0, "float32")
+        for variable, old in zip(trainable_variables, before, strict=True):
+            variable.assign(variable + 0.5 * goes_back * (old - variable))
+
+
+class Twice(keras.optimizers.SGD):
+    """Makes two updates of one."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(grads, trainable_variables)
+        super().apply(grads, trainable_variables)
+
+
+class Decays(keras.optimizers.SGD):
+    """Sets its rate before it uses it."""
+
+    def apply(self, grads, trainable_variables=None):
+        self.learning_rate.assign(self.learning_rate * 0.5)
+        super().apply(grads, trainable_variables)
+
+
+class CountsItself(keras.optimizers.SGD):
+    """Has a number of its own with a name of Keras', which it sets in each update, and reads again."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.own = self.add_variable((), name="learning_rate")
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.own.assign(self.own + 1.0)
+        super().update_step(gradient, variable, learning_rate / self.own)
+
+
+@pytest.mark.parametrize("kind", [Lookahead, Twice, Decays, CountsItself])
+def test_an_optimizer_that_reads_its_numbers_after_it_set_them(kind):
+    def sequential():
+        return keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+
+    actual, expected = (trained(sequential, lambda: kind(0.1, momentum=0.9), gpus) for gpus in (3, None))
+    assert_same(actual, expected)
+
+
 class OwnCompile(keras.Model):
     """Keeps the optimizers that its own `compile()` takes in a dictionary or list, as attribute `optimizer`."""
 

@@ -1,9 +1,13 @@
 """What layers keep is what they keep on one device, whether they sum over rows, average them, or count calls."""
 
+import threading
+
 import keras
 import pytest
-from equality import assert_same_training, mean_squared, random_ids, random_rows
-from keras import ops
+from equality import assert_same, assert_same_training, mean_squared, random_ids, random_rows
+from keras import layers, ops
+
+from multigpu import multi_gpu_model
 
 X, Y = random_rows(18, 3), random_rows(18, 2, seed=1)
 
@@ -200,3 +204,93 @@ def test_a_layer_with_state_may_be_the_activation_of_another(run_eagerly):
         return model
 
     assert_same_training(build, X, Y, compile=lambda: {**mean_squared(), "run_eagerly": run_eagerly}, only_fit=True)
+
+
+def observe(variable, x):
+    variable.assign(ops.maximum(0.5 * variable, ops.max(ops.abs(x))))
+
+
+class Observed(layers.Dense):
+    """Runs the `call` of Keras, which runs an activation that keeps a range."""
+
+    def __init__(self, start):
+        super().__init__(4)
+        self.range = self.add_weight(initializer=keras.initializers.Constant(start), trainable=False)
+        self.activation = self.observed
+
+    def observed(self, x):
+        observe(self.range, x)
+        return ops.relu(x)
+
+
+class KeepsRange(layers.Layer):
+    def __init__(self, start):
+        super().__init__()
+        self.range = self.add_weight(initializer=keras.initializers.Constant(start), trainable=False)
+
+    def call(self, x):
+        return x
+
+
+class Watches(keras.regularizers.Regularizer):
+    def __init__(self, variable):
+        self.variable = variable
+
+    def __call__(self, x):
+        observe(self.variable, x)
+        return 0.1 * ops.sum(x**2)
+
+
+@pytest.mark.parametrize("start", [10.0, 0.0], ids=["that the first batch does not set", "that it sets"])
+@pytest.mark.parametrize("runs", ["activation", "regularizer"])
+def test_state_that_functions_of_the_users_keep_where_layers_of_keras_run_them(runs, start):
+    x = random_rows(24, 5)
+
+    def run(gpus):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((5,))
+        if runs == "activation":
+            keeps = Observed(start)
+            hidden = keeps(inputs)
+        else:
+            keeps = KeepsRange(start)
+            hidden = layers.Dense(4, activity_regularizer=Watches(keeps.range))(keeps(inputs))
+        model = keras.Model(inputs, layers.Dense(1)(hidden))
+        trained = multi_gpu_model(model, gpus=gpus) if gpus else model
+        trained.compile("sgd", "mse")
+        trained.fit(x, x[:, :1], batch_size=7, epochs=2, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    assert_same(run(3), run(None))
+
+
+class CallsElsewhere(layers.Layer):
+    """Once, calls a layer in another thread, as one that prepares batches may do while a step is traced."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.__dict__.update(other=other, waits=True)
+
+    def call(self, x):
+        if self.waits:
+            self.__dict__["waits"] = False
+            thread = threading.Thread(target=self.other, args=(random_rows(2, 4),))
+            thread.start()
+            thread.join()
+        self.add_loss(ops.var(x))
+        return x
+
+
+def test_calls_in_another_thread_are_no_calls_of_the_step():
+    def run(gpus):
+        keras.utils.set_random_seed(0)
+        dense, inputs = layers.Dense(1), keras.Input((4,))
+        elsewhere = CallsElsewhere(dense)
+        model = keras.Model(inputs, dense(elsewhere(inputs)))
+        trained = multi_gpu_model(model, gpus=gpus) if gpus else model
+        trained.compile("sgd", "mse")
+        elsewhere.__dict__["waits"] = True
+        x = random_rows(14, 4)
+        return trained.fit(x, x[:, :1], batch_size=7, shuffle=False, verbose=0).history, model.get_weights()
+
+    assert_same(run(3), run(None))
