@@ -63,12 +63,12 @@ class Uncertainty(keras.Model):
         return {"loss": loss, "uncertainty": self.uncertainty}
 
 
-def trained(kind, optimizer, gpus, **compiled):
+def trained(kind, optimizer, gpus, rows=13, **compiled):
     keras.utils.set_random_seed(1)
     template = kind()
     model = template if gpus is None else multi_gpu_model(template, gpus=gpus)
     model.compile(optimizer(), "mse", **compiled)
-    history = model.fit(X, Y, batch_size=5, epochs=2, shuffle=False, verbose=0).history
+    history = model.fit(X[:rows], Y[:rows], batch_size=5, epochs=2, shuffle=False, verbose=0).history
     return history, template.get_weights(), [np.array(x) for x in template.optimizer.variables]
 
 
@@ -101,15 +101,15 @@ class ScalesLoss(keras.Model):
 
 
 class ReadsSlots(keras.Model):
-    """Adds to the loss how far its optimizer moves, once that has slots."""
+    """Tells how far its optimizer moves, once that has slots."""
 
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
             loss = self.compute_loss(x, y, self(x, training=True))
-        moves = sum(ops.sum(ops.abs(slot)) for slot in self.optimizer.variables[2:])
+        moves = ops.sum([ops.sum(ops.abs(slot)) for slot in self.optimizer.variables[2:]] or [0.0])
         self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
-        return {"loss": loss + moves}
+        return {"loss": loss, "moves": moves}
 
 
 @pytest.mark.parametrize("kind", [ScalesLoss, ReadsSlots])
@@ -123,7 +123,7 @@ def test_a_step_reads_the_optimizer_that_its_first_trace_builds(kind):
         scaled = keras.optimizers.LossScaleOptimizer(momentum, initial_scale=2.0, dynamic_growth_steps=2)
         return scaled if kind is ScalesLoss else momentum
 
-    actual, expected = (trained(functional, optimizer, gpus) for gpus in (3, None))
+    actual, expected = (trained(functional, optimizer, gpus, rows=10) for gpus in (3, None))
     assert_same(actual, expected)
 
 
