@@ -53,9 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     if described({"TF_CONFIG": configurations[0]}) is not None:  # a single worker does not listen
         sys.stderr.write(WARNING)
     environments = [{**os.environ, "TF_CONFIG": config} for config in configurations]
-    if arguments.processes:
-        return _run_all(environments, command)
-    return subprocess.call(command, env=environments[0])
+    return _run_all(environments, command)
 
 
 def _configurations(arguments: argparse.Namespace) -> list[str]:

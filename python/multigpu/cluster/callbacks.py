@@ -14,6 +14,12 @@ WRITERS = (
 )
 
 
+def listed(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """Return the callbacks that a user gave, alone or in a list, which may be one of Keras'."""
+    given = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
+    return [each for each in keras.tree.flatten(given) if each is not None]
+
+
 def allowed(callbacks: Iterable[keras.callbacks.Callback], is_chief: bool) -> list[keras.callbacks.Callback]:
     """Return the callbacks that a worker may have."""
     return [callback for callback in callbacks if is_chief or not isinstance(callback, WRITERS)]
@@ -30,7 +36,8 @@ class StopTogether(keras.callbacks.Callback):
     def __init__(self, others: Iterable[keras.callbacks.Callback], any_of_all: Callable[[bool], bool]) -> None:
         super().__init__()
         self._any_of_all = any_of_all
-        own = any(not type(each).__module__.startswith("keras.") for each in others)
+        lambdas = keras.callbacks.LambdaCallback
+        own = any(isinstance(each, lambdas) or not type(each).__module__.startswith("keras.") for each in others)
         self._each_step = any_of_all(own)  # Keras' own read the same logs everywhere
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -52,7 +52,10 @@ def _join(cluster: Cluster | None) -> None:
         cluster.addresses[0], cluster.size, cluster.number, **{k: v for k, v in limits.items() if k in known}
     )
     if not cluster.is_chief:  # where JAX itself listens
-        _listening.append(socket.create_server(("", split(cluster.addresses[cluster.number])[1])))
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        address = "", split(cluster.addresses[cluster.number])[1]
+        _listening.append(socket.create_server(address, family=family, dualstack_ipv6=both))
 
 
 def joined_cluster() -> Cluster | None:

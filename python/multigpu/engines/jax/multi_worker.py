@@ -12,8 +12,9 @@ from jax.experimental.multihost_utils import broadcast_one_to_all
 from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
-from multigpu.cluster.callbacks import StopTogether, allowed
+from multigpu.cluster.callbacks import StopTogether, allowed, listed
 from multigpu.cluster.data import are_arrays, brings_own_rows
+from multigpu.cluster.settings import settings_of
 from multigpu.engines.jax.global_batches import GlobalBatches
 from multigpu.engines.jax.layout import on_mesh
 from multigpu.engines.jax.placement import all_variables, layout_of
@@ -35,12 +36,12 @@ class MultiWorkerTraining(Training):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Call Keras' `fit` on all workers, with the chief's weights."""
         arguments = by_name(super().fit, args, kwargs)
-        listed = [each for each in keras.tree.flatten(arguments.get("callbacks")) if each is not None]
+        callbacks = listed(arguments.get("callbacks"))
         with named(self.plan.cluster):
             arguments = self._together(arguments, arguments.get("shuffle", True))
             begin = keras.callbacks.LambdaCallback(on_train_begin=self._follow_chief)
-            own = allowed(listed, jax.process_index() == 0)
-            arguments["callbacks"] = [*own, begin, StopTogether(listed, any_of_all)]
+            own = allowed(callbacks, jax.process_index() == 0)
+            arguments["callbacks"] = [*own, begin, StopTogether(callbacks, any_of_all)]
             with order_of_chief():
                 return super().fit(**arguments)
 
@@ -94,6 +95,7 @@ class MultiWorkerTraining(Training):
             for name, value in arguments.items()
         ]
         check_alike([each for each in told if each[0] not in UNLIKE], "arguments", self.plan)
+        check_alike([settings_of(self.template)], "layer, optimizer or argument of `compile()`", self.plan)
         return arguments
 
     def _together(self, arguments: dict[str, Any], shuffle: bool = False) -> dict[str, Any]:

@@ -159,10 +159,10 @@ class Together(Reduction):
 
 def _check_travels(x: tf.Tensor) -> None:
     """Raise an error for types that collective ops do not support."""
-    if not isinstance(x, tf.Tensor) or x.dtype == tf.string:
+    if not isinstance(x, tf.Tensor) or x.dtype == tf.string or x.dtype.is_complex:
         kind = x.dtype.name if isinstance(x, tf.Tensor) else type(x).__name__
         raise refuse(
-            "dense numbers where a loss, or the state of a layer, depends on the rows of several workers",
+            "dense real numbers where a loss, or the state of a layer, depends on the rows of several workers",
             kind,
             "Compute it in a layer that takes numbers, or train on one machine.",
         )

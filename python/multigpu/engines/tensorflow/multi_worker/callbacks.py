@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from multigpu.cluster.callbacks import allowed
+from multigpu.cluster.callbacks import allowed, listed
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, broadcast_variables
 from multigpu.engines.tensorflow.multi_worker.step import StepConsensus
@@ -14,11 +14,7 @@ from multigpu.private_api.layers import epoch_of_backup, finish_state, set_epoch
 def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> Any:
     """Return the callbacks of one worker: those that write files only for the chief, and one that synchronizes."""
     together = WorkerSyncCallback(cluster, consensus)
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(together)
-        return callbacks
-    listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
-    return [*allowed(listed, cluster.is_chief), together]
+    return [*allowed(listed(callbacks), cluster.is_chief), together]
 
 
 class WorkerSyncCallback(keras.callbacks.Callback):

@@ -11,11 +11,12 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.base.version import __version__
 from multigpu.cluster.config import Cluster
+from multigpu.cluster.settings import settings, settings_of
 from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.plan.plan import Plan
-from multigpu.private_api.layers import compile_arguments, finish_state, variables_of
+from multigpu.private_api.layers import finish_state, variables_of
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
@@ -62,16 +63,16 @@ def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: C
     """Raise a ValueError if workers train differently: their weights would differ, or some would wait for ever.
 
     Raises:
-        ValueError: a worker has another optimizer, loss or argument of `fit`. All workers raise it.
+        ValueError: a worker has another layer, optimizer, loss or argument of `fit`. All workers raise it.
     """
-    loss = compile_arguments(model)["loss"] if model.compiled else None
     validated = arguments.get("validation_data") is not None or bool(arguments.get("validation_split"))
     answers = {
-        "optimizer": json.dumps(settings(getattr(model, "optimizer", None))),
-        "loss": json.dumps(settings(loss)),
+        **{name: json.dumps(each) for name, each in settings_of(model).items()},
         "batch_size": str(arguments.get("batch_size") or 32),  # Keras' default
         "epochs": str(arguments.get("epochs", 1)),
         "validation": str(validated),
+        "shuffle": str(bool(arguments.get("shuffle"))),
+        "class_weight": json.dumps(settings(arguments.get("class_weight"))),
     }
     _check_alike(answers, cluster, FIT_ALIKE)
 
@@ -98,27 +99,3 @@ def _broadcast_seed(cluster: Cluster) -> None:
     chiefs = int(set_ if set_ >= 0 else drawn)
     if chiefs != mine:
         tf.random.set_seed(chiefs)
-
-
-def settings(value: Any) -> Any:
-    """Return a value in types of JSON.
-
-    It leaves out learning rates, which are variables, so all workers take the chief's. It also leaves out names, which
-    count the objects of a process.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, dict):
-        return {str(key): settings(each) for key, each in value.items() if not _may_differ(key, each)}
-    if isinstance(value, list | tuple):
-        return [settings(each) for each in value]
-    if isinstance(value, type) or not hasattr(value, "get_config"):
-        return getattr(value, "__name__", type(value).__name__)
-    try:
-        return {type(value).__name__: settings(value.get_config())}
-    except NotImplementedError:  # your own schedule need not have a configuration
-        return type(value).__name__
-
-
-def _may_differ(key: Any, value: Any) -> bool:
-    return key == "name" or (key == "learning_rate" and isinstance(value, float))

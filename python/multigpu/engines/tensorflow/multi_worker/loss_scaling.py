@@ -6,7 +6,8 @@ number for a batch may compute anything, so it receives the rows of all workers.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,13 +64,16 @@ class LossScaling:
         if self._depth == 1:
             self._output = keras.tree.flatten(y_pred)[0]
         try:
-            with _ranks_noted(loss) as ranks:
+            with _values_noted(loss) as values:
                 value = self._plain_loss(loss, y_true, y_pred, sample_weight)
-            if self._depth == 1 and ranks == [0]:
+            if self._depth == 1 and [keras.ops.ndim(each) for each in values] == [0]:
                 return self._plain_loss(loss, *_of_all(self.all_rows, y_true, y_pred, sample_weight))
         finally:
             self._depth -= 1
-        return value if self._depth else value * tf.cast(self._factor(loss, y_pred, sample_weight), value.dtype)
+        if self._depth:
+            return value
+        masks = [mask for mask in map(mask_of, [y_pred, *values]) if mask is not None]
+        return value * tf.cast(self._factor(loss, masks, sample_weight), value.dtype)
 
     def of_mean(self, metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
         """Update the mean of one number of a step, such as the loss of one output, weighted by this worker's share."""
@@ -99,12 +103,12 @@ class LossScaling:
             return self._asked.remove(metric)
         return self._plain_function(metric, *_of_all(self.all_rows, y_true, y_pred, sample_weight))
 
-    def _factor(self, loss: keras.losses.Loss, y_pred: Any, sample_weight: Any) -> tf.Tensor | float:
+    def _factor(self, loss: keras.losses.Loss, masks: Sequence[Any], sample_weight: Any) -> tf.Tensor | float:
         step = self.step
         per_row = tf.math.divide_no_nan(step.rows, step.rows_here)
         if loss.reduction in (None, "none", "sum"):
             return per_row
-        mask = mask_of(y_pred) if tf.is_tensor(y_pred) else None
+        mask = functools.reduce(tf.logical_and, [tf.cast(mask, tf.bool) for mask in masks]) if masks else None
         weight = None if loss.reduction in MEANS else sample_weight
         if mask is None and weight is None:
             return 1.0
@@ -128,15 +132,14 @@ def _of_all(all_rows: Callable[[tf.Tensor], tf.Tensor], *structures: Any) -> lis
 
 
 @contextlib.contextmanager
-def _ranks_noted(loss: keras.losses.Loss) -> Iterator[list[int]]:
-    """Record the number of axes of the loss before it is reduced."""
-    ranks: list[int] = []
+def _values_noted(loss: keras.losses.Loss) -> Iterator[list[Any]]:
+    """Record the values of a loss before they are reduced. They may have a mask, such as that of a class to ignore."""
+    noted: list[Any] = []
     call = loss.call
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        values = call(*args, **kwargs)
-        ranks.append(keras.ops.ndim(values))
-        return values
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        noted.append(call(*args, **kwargs))
+        return noted[-1]
 
-    with replaced(loss, "call", noted):
-        yield ranks
+    with replaced(loss, "call", noting):
+        yield noted
