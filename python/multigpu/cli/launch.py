@@ -26,7 +26,7 @@ Run a script as several workers that train one model together.
   --hosts A,B --rank R        run this command once on each host"""
 WARNING = (
     "multigpu: each worker listens on all network interfaces, without a password: anyone who can reach its ports can "
-    "change what is trained and, on TensorFlow, read and write files as you. Keep it behind a firewall, see "
+    "change what is trained, or even read and write files as you. Keep it behind a firewall, see "
     "docs/multi-worker.md.\n"
 )
 LEFT_SECONDS = 60.0  # time for the other workers to notice that one has failed, and to report it

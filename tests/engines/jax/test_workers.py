@@ -1,6 +1,7 @@
 """Two and three processes train as one does, on the same arrays or on rows of their own; none waits for a lost one."""
 
 import operator
+import re
 import signal
 
 import keras
@@ -49,6 +50,12 @@ def test_workers_with_other_models_are_refused_by_all(tmp_path):
         assert "Received: worker 1 at 127.0.0.1:" in printed
 
 
+def test_workers_with_other_optimizers_are_refused_by_all(tmp_path):
+    for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, MOMENTUM="0.9,0.5")):
+        assert code != 0
+        assert re.search(r"Received: worker 1 at \S+ with another layer, optimizer or argument of `compile", printed)
+
+
 def test_steps_that_are_not_compiled_are_refused_by_all(tmp_path):
     for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, EAGERLY="1")):
         assert code != 0
@@ -77,8 +84,9 @@ def test_a_killed_worker_is_named_nobody_waits_for_ever_and_all_resume_from_the_
                 np.testing.assert_allclose(*map(np.asarray, pair), rtol=1e-5, atol=1e-5)
 
 
-def test_all_stop_where_a_callback_of_one_does(tmp_path):
-    for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, ENDS=",stop")):
+@pytest.mark.parametrize("how", ["stop", "function"])
+def test_all_stop_where_a_callback_of_one_does(how, tmp_path):
+    for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, ENDS=f",{how}")):
         assert code == 0, printed
     for actual, expected in zip(values(tmp_path, 0), values(tmp_path, 1), strict=True):
         np.testing.assert_array_equal(actual, expected)

@@ -98,6 +98,17 @@ class Ends(keras.callbacks.Callback):
         self.model.stop_training = self.model.stop_training or (batch == 1 and self.how == "stop")
 
 
+def ends_in_a_function(how):
+    """The same as a callback of Keras that calls a function."""
+    ends = Ends("stop")
+    begin = {"on_train_begin": lambda logs: ends.set_model(callback.model), "on_epoch_begin": ends.on_epoch_begin}
+    callback = keras.callbacks.LambdaCallback(**begin, on_train_batch_end=ends.on_train_batch_end)
+    return callback
+
+
+CALLBACKS = {"function": ends_in_a_function}
+
+
 def as_tensorflow_has_them(batches, own):
     """The same batches in a dataset that workers would share, or that is each worker's own."""
     import tensorflow as tf
@@ -120,11 +131,20 @@ def main(folder, data, number_of_workers):
     cluster = parallel.plan.cluster
     file = f"{folder}/{cluster.number if cluster else 'one'}"
     eagerly = "EAGERLY" in os.environ
-    parallel.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"], run_eagerly=eagerly)
+    parallel.compile(
+        keras.optimizers.SGD(0.01, momentum=float(environment("MOMENTUM", "0.9"))),
+        "mse",
+        metrics=["mae"],
+        run_eagerly=eagerly,
+    )
     ending = environment("ENDS", "")
     writers = [keras.callbacks.CSVLogger(f"{file}.csv"), keras.callbacks.ModelCheckpoint(f"{file}.weights.h5", **ONLY)]
     backup = keras.callbacks.BackupAndRestore(f"{folder}/backup", delete_checkpoint=False)
-    callbacks = [*writers, *([backup] if "BACKUP" in os.environ else []), *([Ends(ending)] if ending else [])]
+    callbacks = [
+        *writers,
+        *([backup] if "BACKUP" in os.environ else []),
+        *([CALLBACKS.get(ending, Ends)(ending)] if ending else []),
+    ]
     given = {"x": X[:11], "y": Y[:11], "batch_size": 4, "validation_data": (X[:5], Y[:5])}
     evaluated = {"x": X[:11], "y": Y[:11], "batch_size": 4}
     if data != "arrays":  # the last one from a function, over and over

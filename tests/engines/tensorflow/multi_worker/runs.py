@@ -514,9 +514,13 @@ def settings_apart() -> dict[str, Any]:
     model = multi_gpu_model(dense_model(), gpus=1)
     chief = number() == 0
 
-    def trained_with(optimizer: Any = "sgd", loss: Any = "mse", **fit: Any) -> str:
-        model.compile(optimizer, loss)
+    def trained_with(optimizer: Any = "sgd", loss: Any = "mse", compiled: Any = None, **fit: Any) -> str:
+        model.compile(optimizer, loss, **(compiled or {}))
         return error_of(lambda: model.fit(X, Y, verbose=0, **fit))
+
+    def with_activation(activation: str) -> str:
+        with mock.patch.object(model.template.layers[0], "activation", keras.activations.get(activation)):
+            return trained_with()
 
     sgd = keras.optimizers.SGD
     fits = {
@@ -525,6 +529,10 @@ def settings_apart() -> dict[str, Any]:
         "loss": lambda: trained_with(loss="mse" if chief else "mae"),
         "epochs": lambda: trained_with(epochs=2 if chief else 3),
         "batch_size": lambda: trained_with(batch_size=32 if chief else 8),
+        "shuffle": lambda: trained_with(shuffle=chief),
+        "metrics": lambda: trained_with(compiled={"metrics": ["mse" if chief else "mae"]}),
+        "run_eagerly": lambda: trained_with(compiled={"run_eagerly": not chief}),
+        "layer": lambda: with_activation("tanh" if chief else "relu"),
         "validation": lambda: trained_with(validation_split=0.0 if chief else 0.2),
         "schedule": lambda: trained_with(sgd(OwnSchedule()), loss=lambda y, p: keras.losses.mean_squared_error(y, p)),
         "learning rate": lambda: trained_with(sgd(0.1 if chief else 0.2, momentum=0.9)),  # the last: see "weights"

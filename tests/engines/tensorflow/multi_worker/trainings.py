@@ -74,6 +74,10 @@ def synchronized_statistics() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(x))
 
 
+def classes() -> keras.Model:
+    return keras.Sequential([keras.Input((X.shape[1],)), keras.layers.Dense(3, "softmax")])
+
+
 def statistics_of_slices() -> keras.Model:
     inputs = keras.Input((3,))
     x = keras.layers.BatchNormalization()(keras.layers.Dense(4)(inputs))
@@ -92,6 +96,9 @@ TRAININGS = {
     "two rows of the output for each row": training(two_views, compile=compiled(lambda: between_views), only_fit=True),
     "op by op, two rows of the output for each row": training(
         two_views, X[:5], Y[:5], compiled(lambda: between_views, run_eagerly=True), only_fit=True, batch_size=2
+    ),
+    "a class that does not count": training(
+        classes, X, Y[:, :1] > 0, compiled(lambda: keras.losses.SparseCategoricalCrossentropy(ignore_class=1))
     ),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }
