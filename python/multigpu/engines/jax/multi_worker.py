@@ -14,7 +14,6 @@ from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
 from multigpu.cluster.callbacks import StopTogether, allowed, listed
 from multigpu.cluster.data import are_arrays, brings_own_rows
-from multigpu.cluster.settings import settings_of
 from multigpu.engines.jax.global_batches import GlobalBatches
 from multigpu.engines.jax.layout import on_mesh
 from multigpu.engines.jax.placement import all_variables, layout_of
@@ -22,6 +21,7 @@ from multigpu.engines.jax.training import Training
 from multigpu.engines.jax.workers import any_of_all, check_alike, follow_chief, named, order_of_chief
 from multigpu.private_api.data_adapters import get_data_adapter
 from multigpu.private_api.layers import epoch_of_backup, set_epoch_of_backup
+from multigpu.private_api.model_settings import settings_of
 
 DATA = ("x", "y", "sample_weight", "validation_data")
 UNLIKE = ("callbacks", "verbose", "return_dict")  # may differ from worker to worker

@@ -11,12 +11,12 @@ import tensorflow as tf
 from multigpu.base.refusal import refuse
 from multigpu.base.version import __version__
 from multigpu.cluster.config import Cluster
-from multigpu.cluster.settings import settings, settings_of
 from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import finish_state, variables_of
+from multigpu.private_api.model_settings import settings, settings_of
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."

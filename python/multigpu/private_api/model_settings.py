@@ -1,4 +1,4 @@
-"""The settings of a model that all workers must have alike, in types of JSON."""
+"""The settings of a model, its layers and its compilation, in types of JSON, so that workers can compare them."""
 
 from typing import Any
 
