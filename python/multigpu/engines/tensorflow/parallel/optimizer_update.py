@@ -63,8 +63,9 @@ def _read_once(variable: tf.Variable) -> Iterator[None]:
 
         return call
 
-    assigned = ((variable, name, assigning(getattr(variable, name))) for name in ASSIGN)
-    with entered(replaced(*each) for each in [(variable, "value", lambda: known[0] if known else read()), *assigned]):
+    instead = {"value": lambda: known[0] if known else read()}
+    instead |= {name: assigning(getattr(variable, name)) for name in ASSIGN}
+    with entered(replaced(variable, name, method) for name, method in instead.items()):
         yield
 
 
