@@ -7,7 +7,7 @@ shared <- c(
   "save_model_weights_hdf5", "load_model_weights_hdf5", "clean_parallel_hdf5", "on_device",
   "estimate", "measure", "join_cluster", "synchronize_batch_norm"
 )
-python_only <- c("restore_old_names", "plot_history", "TooFewGPUsError", "UntrustedFileError")
+python_only <- c("restore_old_names", "plot_history", "TooFewGPUsError", "UntrustedFileError", "WorkerLostError")
 
 python_signature <- function(name) {
   parameters <- reticulate::import("inspect")$signature(reticulate::import("multigpu")[[name]])$parameters
