@@ -11,7 +11,20 @@ ATTEMPTS, PAUSE = 5, 0.5
 
 
 class WorkerLostError(RuntimeError):
-    """A worker is gone, or did not reach the step in which the others waited for it."""
+    """A worker is gone, or did not reach the step in which the others waited for it.
+
+    A process cannot train on after it: end it, and start all workers again.
+
+    Example:
+        >>> import keras, multigpu
+        >>> multigpu.simulate_gpus(2)
+        >>> parallel = multigpu.multi_gpu_model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]), gpus=2)
+        >>> parallel.compile("sgd", "mse")
+        >>> try:
+        ...     history = parallel.fit(keras.ops.ones((8, 4)), keras.ops.ones((8, 1)), verbose=0)
+        ... except multigpu.WorkerLostError as error:
+        ...     raise SystemExit(f"{error} Start all workers again.")
+    """
 
 
 def lost(received: str, cluster: Cluster) -> WorkerLostError:

@@ -138,16 +138,8 @@ class Training(TrackedAsTemplate, keras.Model):
             with replaced(self._spread, "slices", data.by_input()):
                 return self._step(step, data.batch)
         if self._would_build(step):  # code that reads the optimizer has to find it as it is from the second step on
-            tf.function(functools.partial(self._traced_step, step), autograph=False).get_concrete_function(data)
-        return self._traced_step(step, data)
-
-    def _would_build(self, step: str) -> bool:
-        """Return whether the trace of a step of the template's own builds an optimizer. Keras then traces it again."""
-        unbuilt = (isinstance(each, keras.Optimizer) and not each.built for each in optimizers_of(self.template))
-        own_step = defined_by_class(type(self.template), step)
-        return step == "train_step" and own_step and not tf.executing_eagerly() and any(unbuilt)
-
-    def _traced_step(self, step: str, data: Any) -> Any:
+            with replaced(self, "_would_build", lambda step: False):
+                tf.function(functools.partial(self._step, step), autograph=False).get_concrete_function(data)
         before, updates = self._num_calls, prepared_updates(optimizers_of(self.template))
         on_device, own_variables = colocate_ops(self.plan.merge_device), eager_variables("CPU:0")
         with on_device, own_variables, updates, self._of_workers(step, data) as own:
@@ -162,6 +154,12 @@ class Training(TrackedAsTemplate, keras.Model):
                 f"{parallel_parts(self.template)}",
             )
         return result
+
+    def _would_build(self, step: str) -> bool:
+        """Return whether the trace of a step of the template's own builds an optimizer. Keras then traces it again."""
+        unbuilt = (isinstance(each, keras.Optimizer) and not each.built for each in optimizers_of(self.template))
+        own_step = defined_by_class(type(self.template), step)
+        return step == "train_step" and own_step and not tf.executing_eagerly() and any(unbuilt)
 
     def _of_workers(self, step: str, data: Any) -> contextlib.AbstractContextManager[Any]:
         """Make a step with data, which it returns, inside a `with` block. Several workers make it together."""
