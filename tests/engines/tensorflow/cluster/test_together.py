@@ -20,5 +20,7 @@ def test_rows_that_do_not_travel_are_refused_by_name(kind, rows, monkeypatch):
     monkeypatch.setattr(together, "gather", lambda *_: pytest.fail("waits for another worker"))
     cluster = Cluster(("a", "b"), ("a:1", "b:1"), 0)
     workers = Together(cluster, "model", 1, tf.constant(1.0), Step(joint=False))
-    with pytest.raises(ValueError, match=f"Expected dense real numbers .* Received: {kind}. Compute it in a layer that"):
+    with pytest.raises(
+        ValueError, match=f"Expected dense real numbers .* Received: {kind}. Compute it in a layer that"
+    ):
         workers.all_rows(rows())
