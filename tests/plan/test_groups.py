@@ -61,6 +61,7 @@ def test_a_plan_with_groups_reads_as_one_line():
     assert str(plan([[0, 1], [2, 3]])) == (
         "2 replicas on GPU:0 + GPU:1, GPU:2 + GPU:3; outputs merged on CPU:0; weights spread over the devices"
     )
+    assert str(plan([[0, 1]])).startswith("1 replica on GPU:0 + GPU:1; outputs")
     assert str(plan([[0, 1]] * 4)).startswith("4 replicas on GPU:0 + GPU:1 (4 times); outputs")
 
 

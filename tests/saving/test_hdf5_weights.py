@@ -122,7 +122,8 @@ def test_another_number_of_layers_is_an_error_that_lists_them(tmp_path):
     model = keras.Sequential([keras.Input((4,)), layers.Dense(5, name="first"), layers.Dense(5, name="second")])
     with pytest.raises(
         ValueError,
-        match=r"Expected 2 layers with weights, as in the model: first, second.*Received: 1 in the file: one",
+        match=r"Expected 2 layers with weights, as in the model: first, second.*Received: 1 in the file: one\. .* pass "
+        "`by_name=True` to load the layers of the same name",
     ):
         load_model_weights_hdf5(model, tmp_path / "w.h5")
 

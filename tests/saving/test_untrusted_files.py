@@ -224,7 +224,9 @@ def test_weights_that_cannot_be_found_are_told(tmp_path):
     model = adam_net()
     model.save_weights(tmp_path / "m.weights.h5")
     with pytest.raises(
-        UntrustedFileError, match=r"format of Keras 3, which has no names of layers\. Leave out `by_name=True`"
+        UntrustedFileError,
+        match=r"Expected an HDF5 file with names of layers, for `by_name=True`\. Received: .* in the format of "
+        r"Keras 3, which has no names of layers\. Leave out `by_name=True`",
     ):
         load_model_weights_hdf5(model, tmp_path / "m.weights.h5", by_name=True)
     with h5py.File(tmp_path / "empty.h5", "w") as file:

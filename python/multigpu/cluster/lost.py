@@ -1,4 +1,4 @@
-"""Lost workers: the error that names them, and a check that a worker still listens."""
+"""Lost workers: the error that names them, a port that shows that a worker lives, and a check of it."""
 
 import socket
 import time
@@ -42,6 +42,13 @@ def split(address: str) -> tuple[str, int]:
     """Split `"host:port"`. An IPv6 address is in brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def listen(address: str) -> socket.socket:
+    """Listen at the port of an address, for IPv4 and, where this machine has it, for IPv6."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", split(address)[1]), family=family, dualstack_ipv6=both)
 
 
 def listens(address: str, seconds: float) -> bool:

@@ -54,6 +54,11 @@ def runs_code_of_keras(layer: keras.Layer) -> bool:
     return type(layer).call.__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
 
 
+def updated_by_keras(metric: keras.Metric) -> bool:
+    """Return whether Keras' own code updates a metric."""
+    return type(metric).update_state.__module__.startswith("keras.")
+
+
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """Return the arguments of a model's last `compile()`: the same objects, not copies as `get_compile_config()`."""
     return dict(model._compile_config.config)

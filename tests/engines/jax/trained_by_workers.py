@@ -98,15 +98,12 @@ class Ends(keras.callbacks.Callback):
         self.model.stop_training = self.model.stop_training or (batch == 1 and self.how == "stop")
 
 
-def ends_in_a_function(how):
+def ends_in_a_function():
     """The same as a callback of Keras that calls a function."""
     ends = Ends("stop")
     begin = {"on_train_begin": lambda logs: ends.set_model(callback.model), "on_epoch_begin": ends.on_epoch_begin}
     callback = keras.callbacks.LambdaCallback(**begin, on_train_batch_end=ends.on_train_batch_end)
     return callback
-
-
-CALLBACKS = {"function": ends_in_a_function}
 
 
 def as_tensorflow_has_them(batches, own):
@@ -143,7 +140,7 @@ def main(folder, data, number_of_workers):
     callbacks = [
         *writers,
         *([backup] if "BACKUP" in os.environ else []),
-        *([CALLBACKS.get(ending, Ends)(ending)] if ending else []),
+        *([ends_in_a_function() if ending == "function" else Ends(ending)] if ending else []),
     ]
     given = {"x": X[:11], "y": Y[:11], "batch_size": 4, "validation_data": (X[:5], Y[:5])}
     evaluated = {"x": X[:11], "y": Y[:11], "batch_size": 4}

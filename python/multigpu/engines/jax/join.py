@@ -10,7 +10,7 @@ import jax
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster, described, understood
-from multigpu.cluster.lost import split
+from multigpu.cluster.lost import listen
 from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.jax.refused import TENSORFLOW
 
@@ -52,10 +52,7 @@ def _join(cluster: Cluster | None) -> None:
         cluster.addresses[0], cluster.size, cluster.number, **{k: v for k, v in limits.items() if k in known}
     )
     if not cluster.is_chief:  # where JAX itself listens
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        address = "", split(cluster.addresses[cluster.number])[1]
-        _listening.append(socket.create_server(address, family=family, dualstack_ipv6=both))
+        _listening.append(listen(cluster.addresses[cluster.number]))
 
 
 def joined_cluster() -> Cluster | None:

@@ -39,6 +39,7 @@ class MultiWorkerTraining(Training):
         callbacks = listed(arguments.get("callbacks"))
         with named(self.plan.cluster):
             arguments = self._together(arguments, arguments.get("shuffle", True))
+            check_alike([settings_of(self.template)], "layer, optimizer or argument of `compile()`", self.plan)
             begin = keras.callbacks.LambdaCallback(on_train_begin=self._follow_chief)
             own = allowed(callbacks, jax.process_index() == 0)
             arguments["callbacks"] = [*own, begin, StopTogether(callbacks, any_of_all)]
@@ -95,7 +96,6 @@ class MultiWorkerTraining(Training):
             for name, value in arguments.items()
         ]
         check_alike([each for each in told if each[0] not in UNLIKE], "arguments", self.plan)
-        check_alike([settings_of(self.template)], "layer, optimizer or argument of `compile()`", self.plan)
         return arguments
 
     def _together(self, arguments: dict[str, Any], shuffle: bool = False) -> dict[str, Any]:

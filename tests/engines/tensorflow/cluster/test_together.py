@@ -1,4 +1,4 @@
-"""What workers reduce together: numbers, in dense tensors."""
+"""What workers reduce together: real numbers, in dense tensors."""
 
 import pytest
 import tensorflow as tf
@@ -12,6 +12,7 @@ from multigpu.engines.tensorflow.cluster.together import Step, Together
     ("kind", "rows"),
     [
         ("string", lambda: tf.constant(["text"])),
+        ("complex64", lambda: tf.constant([1j], tf.complex64)),
         ("SparseTensor", lambda: tf.sparse.from_dense([[1.0]])),
         ("RaggedTensor", lambda: tf.ragged.constant([[1.0], []])),
     ],

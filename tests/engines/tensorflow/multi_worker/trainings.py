@@ -75,7 +75,56 @@ def synchronized_statistics() -> keras.Model:
 
 
 def classes() -> keras.Model:
-    return keras.Sequential([keras.Input((X.shape[1],)), keras.layers.Dense(3, "softmax")])
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])
+
+
+class CountsRows(keras.layers.Layer):
+    """Updates metrics in its call."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.mean = keras.metrics.Sum(name="rows"), keras.metrics.Mean(name="mean")
+
+    def call(self, x):
+        self.rows.update_state(ops.ones_like(x[:, 0]))
+        self.mean.update_state(x[:, 0])
+        return x
+
+
+def metrics_of_layers() -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), CountsRows(), keras.layers.Dense(2)])
+
+
+class LogsMore(keras.Sequential):
+    """Tells a number that is no metric beside the metrics."""
+
+    def train_step(self, data):
+        return {**super().train_step(data), "rate": self.optimizer.learning_rate}
+
+
+def more_logs() -> keras.Model:
+    return LogsMore([keras.Input((3,)), keras.layers.Dense(2)])
+
+
+class Largest(keras.metrics.Metric):
+    """A state that is no sum over rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = self.add_weight(initializer="zeros")
+
+    def update_state(self, y, predicted, sample_weight=None):
+        self.largest.assign(ops.maximum(self.largest, ops.max(ops.abs(y - predicted))))
+
+    def result(self):
+        return self.largest
+
+
+class MeanOfLargest(keras.metrics.Mean):
+    """A mean over steps of one number that depends on all rows."""
+
+    def update_state(self, y, predicted, sample_weight=None):
+        return super().update_state(ops.max(ops.abs(y - predicted)))
 
 
 def statistics_of_slices() -> keras.Model:
@@ -100,6 +149,9 @@ TRAININGS = {
     "a class that does not count": training(
         classes, X, Y[:, :1] > 0, compiled(lambda: keras.losses.SparseCategoricalCrossentropy(ignore_class=1))
     ),
+    "metrics of one's own classes": training(compile=compiled(metrics=lambda: [Largest(), MeanOfLargest()])),
+    "metrics of layers": training(metrics_of_layers),
+    "a log beside the metrics": training(more_logs, compile=compiled(metrics=["mae"]), only_fit=True),
     "synchronized statistics": training(synchronized_statistics, only_fit=True),
 }
 ROWS = 8  # of a batch: where workers and devices divide them, slices are the same on one worker and on several

@@ -2,7 +2,7 @@
 
 A worker's loss is weighted by its rows. That is exact for a mean over rows. A sum over rows must not be averaged, and a
 mean over masked or weighted rows must be weighted by these: such a loss is scaled before. A function that returns one
-number for a batch may compute anything, so it receives the rows of all workers.
+number for a batch may compute anything, so it receives the rows of all workers. So does a metric of a user's class.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.batches.masks_and_logits import with_same_attached
 from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.attached import mask_of
@@ -32,12 +32,14 @@ class LossScaling:
         summed: a function that sums a scalar over workers.
         all_rows: a function that gathers the rows of all workers.
         has_rows: a function that tells whether an output has rows, and is not the same on all workers.
+        own_classes: the metrics that code of a user updates. They receive all rows, so all workers have the same.
     """
 
     step: Step
     summed: Callable[[tf.Tensor], tf.Tensor]
     all_rows: Callable[[tf.Tensor], tf.Tensor]
     has_rows: Callable[[Any], bool]
+    own_classes: Sequence[keras.Metric]
 
     def __post_init__(self) -> None:
         self._output: Any = None  # of the last loss
@@ -45,6 +47,7 @@ class LossScaling:
         self._plain_mean = keras.metrics.Mean.update_state
         self._plain_function = keras.metrics.MeanMetricWrapper.update_state
         self._depth = 0  # the depth of losses that call losses
+        self._of_all = False  # whether a metric with the rows of all workers is updated
         self._asked: list[keras.Metric] = []  # metrics whose functions are being called
 
     @contextlib.contextmanager
@@ -55,6 +58,7 @@ class LossScaling:
             replaced(keras.losses.Loss, "__call__", _method(self.of_loss)),
             replaced(keras.metrics.Mean, "update_state", _method(self.of_mean)),
             replaced(keras.metrics.MeanMetricWrapper, "update_state", _method(self.of_function)),
+            entered(replaced(metric, "update_state", self._with_all_rows(metric)) for metric in self.own_classes),
         ):
             yield
 
@@ -77,7 +81,7 @@ class LossScaling:
 
     def of_mean(self, metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
         """Update the mean of one number of a step, such as the loss of one output, weighted by this worker's share."""
-        one_number = keras.ops.ndim(values) == 0
+        one_number = keras.ops.ndim(values) == 0 and not self._of_all
         if one_number and metric in self._asked:
             return self._asked.remove(metric)
         if one_number and not self._counts_rows(sample_weight):
@@ -97,11 +101,23 @@ class LossScaling:
 
     def of_function(self, metric: keras.metrics.Mean, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update a metric that is a function. A function that returns one number receives all rows."""
+        if self._of_all:
+            return self._plain_function(metric, y_true, y_pred, sample_weight)
         self._asked.append(metric)
         self._plain_function(metric, y_true, y_pred, sample_weight)
         if metric in self._asked:
             return self._asked.remove(metric)
         return self._plain_function(metric, *_of_all(self.all_rows, y_true, y_pred, sample_weight))
+
+    def _with_all_rows(self, metric: keras.Metric) -> Callable[..., Any]:
+        update = metric.update_state
+
+        def with_all_rows(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = _of_all(self.all_rows, args, kwargs)
+            with replaced(self, "_of_all", True):
+                return update(*args, **kwargs)
+
+        return with_all_rows
 
     def _factor(self, loss: keras.losses.Loss, masks: Sequence[Any], sample_weight: Any) -> tf.Tensor | float:
         step = self.step

@@ -1,6 +1,6 @@
 """Aggregate logs over all rows of all workers, so that callbacks decide the same everywhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -11,35 +11,55 @@ from multigpu.engines.tensorflow.cluster.messages import all_reduce
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 
 
-def aggregate_logs(result: Callable[[], dict[str, Any]], metrics: Sequence[keras.Metric], cluster: Cluster) -> Any:
+def aggregate_logs(
+    result: Callable[[], dict[str, Any]],
+    metrics: Sequence[keras.Metric],
+    same: Collection[int],
+    is_idle: bool,
+    cluster: Cluster,
+) -> Any:
     """Return the logs of `result` for the metrics of all workers; this worker's own metrics do not change.
 
-    Logs that are not results of metrics, from a custom training step, are averaged over the workers.
+    Logs of a custom training step that are not results of metrics are averaged over the workers. If a log has the name
+    of a metric, it is its result where both have the same value on every worker that was not idle.
+
+    Args:
+        result: returns the logs of this worker, from its metrics.
+        metrics: the metrics.
+        same: the ids of variables that have the values of the global batch on all workers, as layers assign them.
+        is_idle: whether this worker was idle in the last step. Its metrics are then without the results of that step.
+        cluster: the workers.
     """
     variables = [variable for metric in metrics for variable in metric.variables]
     own = [backing_variable(variable).numpy() for variable in variables]
-    total = _summed([_share(v, x, cluster) for v, x in zip(variables, own, strict=True)], cluster)
+    total = _summed([_share(v, x, id(v) in same, cluster) for v, x in zip(variables, own, strict=True)], cluster)
     values = [keras.ops.convert_to_tensor(new.astype(old.dtype)) for new, old in zip(total, own, strict=True)]
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-        logs = keras.tree.map_structure(np.asarray, dict(result()))  # the result of a metric may be a dict
-    if logs.keys() == {name for metric in metrics for name in _names(metric)}:
+        logs, results = keras.tree.map_structure(np.asarray, dict(result())), _results(metrics)
+    here = _results(metrics)
+    if logs.keys() == here.keys():
         return logs
-    means = _summed([value / cluster.size for value in keras.tree.flatten(logs)], cluster)
-    return keras.tree.pack_sequence_as(logs, means)
+    are_equal = (name in here and (is_idle or np.array_equal(value, here[name])) for name, value in logs.items())
+    are_other = [np.float64(not is_equal) for is_equal in are_equal]
+    means = {name: keras.tree.map_structure(lambda x: x / cluster.size, value) for name, value in logs.items()}
+    others, means = keras.tree.pack_sequence_as(
+        (are_other, means), _summed(keras.tree.flatten((are_other, means)), cluster)
+    )
+    return {name: means[name] if other else results[name] for name, other in zip(logs, others, strict=True)}
 
 
-def _names(metric: keras.Metric) -> list[str]:
-    result = metric.result()
-    return list(result) if isinstance(result, dict) else [metric.name]
+def _results(metrics: Sequence[keras.Metric]) -> dict[str, np.ndarray]:
+    """Return the results of metrics by their names. The result of one may be a dictionary."""
+    named = [(metric.name, metric.result()) for metric in metrics]
+    results = [result if isinstance(result, dict) else {name: result} for name, result in named]
+    return {name: np.asarray(value) for each in results for name, value in each.items()}
 
 
-def _share(variable: keras.Variable, value: np.ndarray, cluster: Cluster) -> np.ndarray:
+def _share(variable: keras.Variable, value: np.ndarray, is_same: bool, cluster: Cluster) -> np.ndarray:
     """Return the value that a worker adds to the sum: metrics sum over replicas, unless their aggregation differs."""
-    if variable.aggregation == "mean":
-        return value / cluster.size
-    if variable.aggregation == "only_first_replica" and not cluster.is_chief:
-        return np.zeros_like(value)
-    return value
+    if is_same or variable.aggregation == "only_first_replica":
+        return value if cluster.is_chief else np.zeros_like(value)
+    return value / cluster.size if variable.aggregation == "mean" else value
 
 
 def _summed(arrays: Sequence[np.ndarray], cluster: Cluster) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """One step of all workers: its number of rows, which workers have more, and which want to stop."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -37,6 +37,7 @@ class StepConsensus:
         with tf.init_scope(), tf.device("CPU:0"):
             self._stop = tf.Variable(0.0, trainable=False)
             self._agreed = tf.Variable([0.0, 1.0, 0.0], trainable=False)
+            self._counts = tf.Variable(1, trainable=False)
 
     def of_step(self, part: Part, label: str) -> Step:
         """Sum over the workers: the rows of this step, which have another step, and which request to stop."""
@@ -49,6 +50,7 @@ class StepConsensus:
             )
             agreed, each = tf.split(summed, [3, size])
             self._agreed.assign(agreed)
+            self._counts.assign(part.counts)
             return Step(True, part.counts, agreed[0], rows, tf.reduce_sum(each[:number]))
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
@@ -74,23 +76,29 @@ class StepConsensus:
         """Return whether there will be another step, according to the last one."""
         return bool(self._agreed.numpy()[1] > 0)
 
+    def is_idle(self) -> bool:
+        """Return whether the rows of this worker did not count in the last step."""
+        return bool(self._counts.numpy() == 0)
+
     def any_requests_stop(self) -> bool:
         """Return whether some worker requested to stop in the last step."""
         return bool(self._agreed.numpy()[2] > 0)
 
 
 @contextlib.contextmanager
-def metrics_kept(part: Part, metrics: Callable[[], Sequence[keras.Metric]]) -> Iterator[None]:
+def metrics_kept(part: Part, metrics: Callable[[], Sequence[keras.Metric]], same: Collection[int]) -> Iterator[None]:
     """Restore the metrics after the step in a `with` block if this worker is idle.
 
     Args:
         part: the worker's part of the batch.
         metrics: a function that returns the metrics. Some are made in the step.
+        same: the ids of variables that have the values of the global batch. They are not restored.
     """
     before = {id(v): tf.identity(v) for metric in metrics() for v in map(backing_variable, metric.variables)}
     with _noted(before):
         yield
-    for variable in {id(v): backing_variable(v) for metric in metrics() for v in metric.variables}.values():
+    own = (v for metric in metrics() for v in metric.variables if id(v) not in same)
+    for variable in {id(v): backing_variable(v) for v in own}.values():
         with tf.device(variable.device):
             variable.assign(tf.where(part.counts > 0, variable, before[id(variable)]))
 

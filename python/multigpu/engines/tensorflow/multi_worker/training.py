@@ -24,7 +24,7 @@ from multigpu.engines.tensorflow.multi_worker.metrics import aggregate_logs
 from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, metrics_kept
 from multigpu.engines.tensorflow.parallel.training import Training
 from multigpu.private_api.hooks import AggregatesLogs
-from multigpu.private_api.layers import compile_arguments
+from multigpu.private_api.layers import compile_arguments, updated_by_keras
 
 
 class MultiWorkerTraining(AggregatesLogs, Training):
@@ -91,8 +91,10 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         agreed = self._consensus.of_step(part, step)
         workers = Together(self._cluster, step, len(self.plan.replicas), agreed.rows_here, agreed)
         divisor = functools.partial(self._consensus.sum, label=f"{step} divisor")
-        scaled = LossScaling(agreed, divisor, workers.all_rows, self._has_rows).in_use()
-        restored, spread = metrics_kept(part, self._metrics_of_step), self._spread
+        own_classes = [metric for metric in self._compiled_metrics() if not updated_by_keras(metric)]
+        self._spread.assigned |= {id(variable) for metric in own_classes for variable in metric.variables}
+        scaled = LossScaling(agreed, divisor, workers.all_rows, self._has_rows, own_classes).in_use()
+        restored, spread = metrics_kept(part, self._metrics_of_step, self._spread.assigned), self._spread
         with scaled, restored, replaced(spread, "step", agreed), replaced(spread, "without_rows", []):
             yield part.data
 
@@ -102,13 +104,19 @@ class MultiWorkerTraining(AggregatesLogs, Training):
 
     def _metrics_of_step(self) -> list[keras.Metric]:
         """Return all metrics. Those of `compile()` have their variables, but are visible only after the first step."""
+        return [*self.metrics, *self._compiled_metrics()]
+
+    def _compiled_metrics(self) -> list[keras.Metric]:
         arguments = compile_arguments(self.template) if self.template.compiled else {}
         given = keras.tree.flatten([arguments.get("metrics"), arguments.get("weighted_metrics")])
-        return [*self.metrics, *(metric for metric in given if isinstance(metric, keras.Metric))]
+        return [metric for metric in given if isinstance(metric, keras.Metric)]
 
     def aggregated(self, logs: Callable[[], Any]) -> Any:
         """Return the logs of all workers, for a step that all make."""
-        return aggregate_logs(logs, self.metrics, self._cluster) if self._in_verb else logs()
+        if not self._in_verb:
+            return logs()
+        same, is_idle = self._spread.assigned, self._consensus.is_idle()
+        return aggregate_logs(logs, self.metrics, same, is_idle, self._cluster)
 
     @contextlib.contextmanager
     def _verb(self) -> Iterator[contextlib.ExitStack]:

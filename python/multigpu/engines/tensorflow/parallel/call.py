@@ -20,6 +20,7 @@ from multigpu.engines.tensorflow.parallel.first_batch import Due, FirstBatchChec
 from multigpu.engines.tensorflow.parallel.python_values import are_same, as_number, is_number, python_values
 from multigpu.engines.tensorflow.parallel.row_changes import OpenRowsError, WholeBatchError, name_layer
 from multigpu.engines.tensorflow.private_api.graphs import within_xla
+from multigpu.engines.tensorflow.replicas.layer_calls import all_calls
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState, refuse_new_weights
 from multigpu.engines.tensorflow.weights.buckets import Types
@@ -41,6 +42,7 @@ class DataParallelCall:
         types: the types of each copy in which weights are sent, by their ids, from the last sending.
         step: the step of Keras' loop in which the call is made, if any.
         without_rows: the outputs of the last call in a step of all workers that no row reaches.
+        assigned: the ids of the variables that calls in steps of all workers assign. All workers have the same values.
         slices: slices of inputs that were sent ahead, by the ids of the inputs.
     """
 
@@ -48,6 +50,7 @@ class DataParallelCall:
         self.types: Mapping[int, Sequence[Types]] = {}
         self.step: Step | None = None
         self.without_rows: list[tf.Tensor] = []
+        self.assigned: set[int] = set()
         self.slices: dict[int, list[tf.Tensor]] = {}
         self._called_with: tuple[CallArguments, int | None] | None = None  # and how many rows it had
         self._draws: dict[tuple, Sequence[Draw]] = {}  # in calls that are made op by op
@@ -145,6 +148,7 @@ class DataParallelCall:
         self.types = merged.template.by_weight(traced.types)
         if self.step and self.step.joint:
             self.without_rows = traced.layout.without_rows(merged.outputs)
+            self.assigned |= {id(variable) for call in all_calls(traced.calls.root) for variable in call.assigned}
         self._draws_by_default |= any(map(is_default, traced.updates.variables))
         if traced.of_slices and not self._warned:
             self._warned = True

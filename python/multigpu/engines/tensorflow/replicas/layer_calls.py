@@ -86,13 +86,13 @@ class LayerCalls:
         self.kept: list[Kept] = []
         self.places_with_rows: set[tuple[int, str]] | None = None
         self._stack = [self.root]
-        self._means_to_come, self._thread = 0, 0
+        self._means_to_come = 0
+        self._thread = threading.get_ident()
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     @contextlib.contextmanager
     def noted(self, layers: Sequence[keras.Operation]) -> Iterator[None]:
         """Record calls of these layers or operations inside a `with` block."""
-        self._thread = threading.get_ident()
         with entered(replaced(layer, "call", self._noting(layer)) for layer in layers):
             attributes = Attributes(self.root.layer)
             yield
