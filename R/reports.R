@@ -84,7 +84,7 @@ check_parallel <- function(object) {
 #'   parallel model is faster and, if not, why, and what would help.
 #'
 #'   `slices_that_fit()`: the number of slices that can go through devices with this memory, if a slice has as many rows
-#'   as in the estimate; `NA` if activations cannot be traced.
+#'   as in the estimate; `NA` if activations cannot be traced, and on JAX.
 #' @family devices
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs

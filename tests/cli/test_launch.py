@@ -1,8 +1,13 @@
 """`python -m multigpu launch` starts workers with a TF_CONFIG each, and ends with the status of the first to fail."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 from multigpu.cli import launch
 from multigpu.cli.main import main
@@ -59,3 +64,32 @@ def test_a_worker_that_a_signal_has_ended_has_the_status_that_a_shell_gives_it(t
     script = tmp_path / "script.py"
     script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert run(script, "--processes", "1") == 128 + 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("options", [["--hosts", "a,b", "--rank", "0"], ["--processes", "2"]], ids=" ".join)
+def test_a_signal_to_the_launcher_reaches_its_workers(options, number, tmp_path):
+    """SIGTERM ends them. Ctrl-C, which a terminal sends to all, lets them end by themselves."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, pathlib, sys, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "try:\n"
+        "    (folder / f'began-{os.getpid()}').touch()\n"
+        "    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(1)\n"
+        "    (folder / f'saved-{os.getpid()}').touch()\n"
+    )
+    command = [sys.executable, "-m", "multigpu", "launch", *options, str(script)]
+    launcher = subprocess.Popen(command, start_new_session=True)
+    workers = 2 if "--processes" in options else 1
+    while len(began := list(tmp_path.glob("began-*"))) < workers:
+        assert launcher.poll() is None
+        time.sleep(0.1)
+    os.killpg(launcher.pid, number) if number == signal.SIGINT else launcher.send_signal(number)
+    assert launcher.wait(60) == (0 if number == signal.SIGINT else 128 + number)
+    assert len(list(tmp_path.glob("saved-*"))) == (workers if number == signal.SIGINT else 0)
+    for path in began:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.name.removeprefix("began-")), 0)

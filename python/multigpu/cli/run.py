@@ -32,12 +32,12 @@ def main(arguments: argparse.Namespace) -> int:
     from multigpu.model.devices import simulate_gpus
 
     join()
-    if arguments.simulate is not None:
-        try:
+    try:
+        if arguments.simulate is not None:
             simulate_gpus(arguments.simulate)
-        except ValueError as error:
-            arguments.parser.error(str(error))
-    restore_old_names()
+        restore_old_names()
+    except ValueError as error:
+        arguments.parser.error(str(error))
     return run_script(arguments.script, arguments.args)
 
 

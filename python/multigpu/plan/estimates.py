@@ -21,7 +21,7 @@ class DeviceEstimate:
         activations: the largest amount needed at the same time, for all slices that the device processes. None if it
             cannot be traced.
         inputs: rows of the next batch, which several GPUs receive ahead of time.
-        per_slice: the part of these bytes that grows with each slice that the device processes.
+        per_slice: the part of these bytes that grows with each slice that the device processes. None on JAX.
         total: the sum of all of these, except those that are None.
         received: bytes that arrive in a step: weights, gradients, rows, and outputs of other parts.
         sent: bytes that leave in a step: weights, gradients, outputs, and inputs of other parts.

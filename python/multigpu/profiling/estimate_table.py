@@ -74,7 +74,7 @@ class Estimate(Table[DeviceEstimate]):
             memory: the memory of a device, in bytes.
 
         Returns:
-            The smallest number of all devices. None if activations cannot be traced.
+            The smallest number of all devices. None if activations cannot be traced, and on JAX, which has no slices.
 
         Raises:
             ValueError: `memory` is not a number of bytes.

@@ -75,7 +75,8 @@ def load_model_weights_hdf5(
         object: a template or a parallel model.
         filepath: path of the file, with any name.
         by_name: whether layers get the weights of the layer with the same name. Other layers keep their weights.
-        skip_mismatch: whether layers with other shapes keep their weights, with a warning.
+        skip_mismatch: whether layers whose weights in the file differ in number or shape keep their own weights, with
+            a warning. The file must have as many layers as the model, unless `by_name` is True.
         reshape: whether weights of another shape are reshaped, if the number of elements is the same.
         safe_mode: whether a separate process reads the file, within limits, and raises an error for contents that no
             file of weights needs. False means that you trust the file. It is then read directly, which is faster.

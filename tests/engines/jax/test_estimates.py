@@ -80,7 +80,9 @@ def test_devices_have_to_be_there_and_one_is_enough():
         match=r"Expected devices that exist, .* Call `multigpu.simulate_gpus\(9\)` right .* `KERAS_BACKEND=tensorflow`",
     ):
         estimate(mlp(), 9)
-    alone = estimate(mlp(), 1, 64, "adam")[0]
+    estimated = estimate(mlp(), 1, 64, "adam")
+    assert estimated.slices_that_fit(1e9) is None
+    alone = estimated[0]
     assert (alone.rows, alone.weights, alone.optimizer) == (64, 4 * mlp().count_params(), 8 * mlp().count_params() + 8)
 
 

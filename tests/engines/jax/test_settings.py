@@ -1,4 +1,4 @@
-"""Settings of JAX that are made around a model: one that runs everything op by op, and meshes of the user's own."""
+"""Settings that are made around a model: one of JAX that runs all op by op, meshes, and the command for Keras 2."""
 
 import jax
 import keras
@@ -8,6 +8,7 @@ from equality import random_rows
 from keras import layers
 
 import multigpu
+from multigpu.cli.main import main
 
 DATA = random_rows(30, 6), random_rows(30, 4)
 set_mesh = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
@@ -134,3 +135,11 @@ def test_a_part_that_is_divided_by_hand_is_left_as_it_is():
         return jax.jit(jax.grad(loss))([variable.value for variable in model.trainable_variables])
 
     assert_equal(gradients(parallel), gradients(model))
+
+
+def test_scripts_for_keras_2_are_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "script.py").touch()
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "script.py")])
+    assert ended.value.code == 2
+    assert "error: Expected Keras to run on TensorFlow" in capsys.readouterr().err
