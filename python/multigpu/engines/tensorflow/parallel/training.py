@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ class Training(TrackedAsTemplate, keras.Model):
         self._spread = DataParallelCall(self.template, self.plan)
         self._num_calls = 0
         self._steps_that_call: set[str] = set()
+        self._not_built: weakref.WeakSet[keras.Optimizer] = weakref.WeakSet()  # by a first trace of an own step
         self._functions: dict[str, Any] = {}  # step functions, as made last, by name
         self._traced_for: dict[str, list[object]] = {}  # what the layers do in their traces, by the same names
 
@@ -137,9 +139,10 @@ class Training(TrackedAsTemplate, keras.Model):
         if isinstance(data, SlicedBatch):
             with replaced(self._spread, "slices", data.by_input()):
                 return self._step(step, data.batch)
-        if self._would_build(step):  # code that reads the optimizer has to find it as it is from the second step on
-            with replaced(self, "_would_build", lambda step: False):
+        if unbuilt := self._unbuilt(step):  # code that reads the optimizer has to find it as from the second step on
+            with replaced(self, "_unbuilt", lambda step: []):
                 tf.function(functools.partial(self._step, step), autograph=False).get_concrete_function(data)
+            self._not_built.update(unbuilt)
         before, updates = self._num_calls, prepared_updates(optimizers_of(self.template))
         on_device, own_variables = colocate_ops(self.plan.merge_device), eager_variables("CPU:0")
         with on_device, own_variables, updates, self._of_workers(step, data) as own:
@@ -155,11 +158,12 @@ class Training(TrackedAsTemplate, keras.Model):
             )
         return result
 
-    def _would_build(self, step: str) -> bool:
-        """Return whether the trace of a step of the template's own builds an optimizer. Keras then traces it again."""
-        unbuilt = (isinstance(each, keras.Optimizer) and not each.built for each in optimizers_of(self.template))
-        own_step = defined_by_class(type(self.template), step)
-        return step == "train_step" and own_step and not tf.executing_eagerly() and any(unbuilt)
+    def _unbuilt(self, step: str) -> list[keras.Optimizer]:
+        """Return the optimizers that a trace of the template's own step may build. Keras traces it again if it does."""
+        if step != "train_step" or tf.executing_eagerly() or not defined_by_class(type(self.template), step):
+            return []
+        optimizers = (each for each in optimizers_of(self.template) if isinstance(each, keras.Optimizer))
+        return [each for each in optimizers if not each.built and each not in self._not_built]
 
     def _of_workers(self, step: str, data: Any) -> contextlib.AbstractContextManager[Any]:
         """Make a step with data, which it returns, inside a `with` block. Several workers make it together."""
