@@ -1,13 +1,17 @@
 """Two and three processes train as one does, on the same arrays or on rows of their own; none waits for a lost one."""
 
 import operator
+import os
 import re
 import signal
+import sys
 
 import keras
 import numpy as np
 import pytest
 from started_workers import ended, one, started, values
+
+from multigpu.engines.jax.join import _leave_after_an_error
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,26 @@ def test_a_killed_worker_is_named_nobody_waits_for_ever_and_all_resume_from_the_
         for variables in ("variables", "optimizer.variables"):
             for pair in zip(*(operator.attrgetter(variables)(model) for model in (resumed, expected)), strict=True):
                 np.testing.assert_allclose(*map(np.asarray, pair), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_nobody_waits_for_a_worker_that_raised_an_error(number, tmp_path):
+    """If it is the chief, JAX ends the others, with its own message."""
+    ends = ",".join("raise" if worker == number else "" for worker in range(3))
+    found = ended(started("TF_CONFIG", tmp_path, "arrays", 3, ENDS=ends, MULTIGPU_ARRIVE_SECONDS="300"), timeout=150)
+    assert all(code != 0 for code, _ in found)
+    assert found[number][0] == 1
+    assert "OSError: no space left" in found[number][1]
+    for _, printed in found[1:] if number == 0 else [found[0], found[2]]:
+        named = "JAX distributed service detected fatal errors", "Received: no answer from worker 1 at 127.0.0.1:"
+        assert named[number] in printed
+
+
+def test_a_session_goes_on_after_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "last_value", OSError(), raising=False)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("ended"))
+    _leave_after_an_error()
 
 
 @pytest.mark.parametrize("how", ["stop", "function"])

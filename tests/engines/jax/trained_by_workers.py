@@ -95,6 +95,8 @@ class Ends(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch == 1 and self.how == "kill" and self.epoch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if batch == 1 and self.how == "raise":
+            raise OSError("no space left")
         self.model.stop_training = self.model.stop_training or (batch == 1 and self.how == "stop")
 
 

@@ -1,8 +1,13 @@
 """Join the workers: JAX starts together with the others that TF_CONFIG, SLURM or MPI names."""
 
+import atexit
 import inspect
+import logging
+import multiprocessing
 import os
 import socket
+import sys
+import time
 from typing import Any
 
 import jax
@@ -15,6 +20,7 @@ from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.jax.refused import TENSORFLOW
 
 _listening: list[socket.socket] = []  # as long as this process lives
+SECONDS_TO_TELL = 5.0  # an error that all workers raise is printed by all, before the first of them leaves
 
 
 def join() -> None:
@@ -53,6 +59,19 @@ def _join(cluster: Cluster | None) -> None:
     )
     if not cluster.is_chief:  # where JAX itself listens
         _listening.append(listen(cluster.addresses[cluster.number]))
+    atexit.register(_leave_after_an_error)
+
+
+def _leave_after_an_error() -> None:
+    """End a process that failed. JAX would wait for the other workers, and they for this one's next step."""
+    if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):  # an error ends a script, not a session
+        time.sleep(SECONDS_TO_TELL)
+        for child in multiprocessing.active_children():  # as Python does after JAX
+            child.terminate()
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def joined_cluster() -> Cluster | None:
