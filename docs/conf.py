@@ -33,6 +33,7 @@ myst_heading_anchors = 4
 default_role = "code"  # `name` in a docstring, as in Markdown
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say what is taken
+autodoc_class_signature = "separated"  # only multigpu makes these objects
 napoleon_use_rtype = False
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", "(?!multigpu).*")]  # other packages are not part of this site
