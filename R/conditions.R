@@ -1,7 +1,14 @@
 # Python's errors and warnings as R's. `core()` comes first: it reports missing requirements.
 with_clean_errors <- function(expr) {
   core()$listen()
-  on.exit(for (text in core()$said()) warning(in_r_words(text), call. = FALSE))
+  outer <- loaded$warnings
+  loaded$warnings <- list()
+  on.exit({
+    of_functions <- loaded$warnings
+    loaded$warnings <- outer
+    for (condition in of_functions) warning(condition)
+    for (text in core()$said()) warning(in_r_words(text), call. = FALSE)
+  })
   clean_errors(expr)
 }
 
@@ -37,9 +44,24 @@ in_one_line <- function(...) gsub("\\s+", " ", paste(c(...), collapse = ""))
 # NULL for a call with a tensor that has no value yet, because rlang asks for the length of each argument.
 trace_of_calls <- function(bottom) tryCatch(rlang::trace_back(bottom = bottom), error = function(e) NULL)
 
-# For functions that Python calls: reticulate keeps only the first line of an R error with bullets.
+# For functions that Python calls. reticulate keeps only the first line of an R error with bullets. A handler that
+# leaves `fit()`, as `tryCatch(warning = )` does, would jump over Python's frames, after which Python fails: warnings
+# wait until Python returns. So do interrupts, which older versions of reticulate do not recognize.
 for_python <- function(expr) {
-  withCallingHandlers(expr, rlang_error = function(e) stop(said_by(e), call. = FALSE))
+  withCallingHandlers(expr,
+    rlang_error = function(e) stop(said_by(e), call. = FALSE),
+    warning = function(w) {
+      if (is.null(loaded$warnings)) {
+        return()
+      }
+      loaded$warnings <- c(loaded$warnings, list(w))
+      tryInvokeRestart("muffleWarning")
+    },
+    interrupt = function(i) {
+      loaded$is_interrupted <- TRUE
+      stop("interrupted", call. = FALSE)
+    }
+  )
 }
 
 cut_middle <- function(text, width) {
@@ -64,7 +86,9 @@ model_methods <- function() {
 
 # Older versions of reticulate turn an interrupt that Python has handled into an error.
 is_interrupt <- function(e) {
-  startsWith(conditionMessage(e), "KeyboardInterrupt")
+  in_function <- isTRUE(loaded$is_interrupted)
+  loaded$is_interrupted <- FALSE
+  in_function || startsWith(conditionMessage(e), "KeyboardInterrupt")
 }
 
 interrupt <- function() {

@@ -106,7 +106,7 @@ as_int64 <- function(x) {
 }
 
 # A function that returns the next batch; or `list(x, y)` or `list(x, y, weights)`, which may be named.
-as_validation_data <- function(data, object) {
+as_validation_data <- function(data, object, y = NULL) {
   if (is_r_function(data)) {
     return(as_generator(data))
   }
@@ -121,8 +121,30 @@ as_validation_data <- function(data, object) {
     )
   }
   data <- in_order(data)
-  do.call(reticulate::tuple, c(list(as_inputs(data[[1]], object), as_targets(data[[2]])), as_arrays(data[-(1:2)])))
+  do.call(reticulate::tuple, c(list(as_inputs(data[[1]], object), as_targets(as_levels_of(data[[2]], y))), as_arrays(data[-(1:2)])))
 }
+
+# A factor with the levels, and so the class numbers, of the targets `y`.
+as_levels_of <- function(targets, y) {
+  known <- levels_of(y)
+  if (is_plain_list(targets) && is_plain_list(y) && length(y) == length(targets)) {
+    return(Map(as_levels_of, targets, y))
+  }
+  if (is.null(known) || is.null(levels_of(targets)) || identical(levels_of(targets), known)) {
+    return(targets)
+  }
+  labels <- as.character(if (is.data.frame(targets)) targets[[1]] else targets)
+  other <- setdiff(labels, c(known, NA))
+  if (length(other) > 0) {
+    refuse(
+      c("the classes of `y` in `validation_data`, too: ", toString(known)), toString(other),
+      "Make both factors with the same `levels`."
+    )
+  }
+  factor(labels, known)
+}
+
+is_plain_list <- function(x) is.list(x) && !is.object(x)
 
 # `list(y = , x = )` as `list(x, y)`.
 in_order <- function(data) {

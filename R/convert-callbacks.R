@@ -87,7 +87,7 @@ as_tensor_function <- function(f, name) {
     for_python(check_result(with_tensors(f(as_tensor(match_rank(y_true, y_pred)), as_tensor(y_pred), ...))))
   }
   attr(called, "py_function_name") <- name
-  reticulate::r_to_py(called)
+  reticulate::r_to_py(called, convert = TRUE)
 }
 
 check_result <- function(result) {

@@ -98,11 +98,12 @@ application_xception <- function(include_top = TRUE,
 #'
 #' @param object,x A Keras model, parallel or not. For a parallel model, the result is its template's.
 #' @param name Name of a layer.
-#' @param index Number of a layer, counted from 1.
+#' @param index Number of a layer, counted from 1. Negative numbers count from the last layer.
+#' @param rebuild Whether to build the model again.
 #' @param line_length Width of the summary in characters.
 #' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
 #' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
-#'   last layer, invisibly. `summary()` and `print()`: the model, invisibly.
+#'   last layer or, beside keras3, that layer, as there, invisibly. `summary()` and `print()`: the model, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
@@ -111,8 +112,11 @@ application_xception <- function(include_top = TRUE,
 #' get_layer(parallel_model, index = 1)
 #' @export
 get_layer <- function(object, name = NULL, index = NULL) {
-  index <- as_counts(index = index)$index
-  with_clean_errors(alive(object)$get_layer(name = name, index = if (!is.null(index)) index - 1L))
+  from_end <- is.numeric(index) && isTRUE(index < 0)
+  index <- if (from_end) as_integer(index) else as_counts(index = index)$index
+  with_clean_errors(alive(object)$get_layer(
+    name = name, index = if (is.null(index) || from_end) index else index - 1L
+  ))
 }
 
 #' @rdname get_layer
@@ -127,22 +131,22 @@ get_config <- function(object) {
 
 #' @rdname get_layer
 #' @export
-pop_layer <- function(object) {
+pop_layer <- function(object, rebuild = TRUE) {
   if (!inherits(object, "keras.src.models.sequential.Sequential") || is_parallel(object)) {
     refuse(
       "a sequential model on one device", if (is_parallel(object)) "a parallel model" else class(object)[[1]],
       "Remove the layer from the template, before `multi_gpu_model()`."
     )
   }
-  with_clean_errors(alive(object)$pop())
-  invisible(object)
+  layer <- with_clean_errors(alive(object)$pop(rebuild = rebuild))
+  invisible(if (isNamespaceLoaded("keras3")) layer else object)
 }
 
 summarize_model <- function(object, line_length = getOption("width"), ...) {
   print_line <- function(text, ...) cat(text, "\n", sep = "")
   with_clean_errors(call_python(
-    object$summary, more_arguments(object, "summary", ...),
-    line_length = as_counts(line_length = line_length)$line_length, print_fn = print_line
+    core()$summarize, more_arguments(object, "summary", ...),
+    model = object, line_length = as_counts(line_length = line_length)$line_length, print_fn = print_line
   ))
   invisible(object)
 }

@@ -20,6 +20,27 @@ declare_tensors <- function(...) {
   })
 }
 
+# Beside keras3, plain models call losses with the methods of the R package tensorflow, or of reticulate, which count and
+# broadcast as Python does. So does a parallel model, then.
+as_in_keras3 <- function(name, x) {
+  found <- function(class) !is.null(utils::getS3method(name, class, optional = TRUE))
+  isNamespaceLoaded("keras3") && any(vapply(setdiff(class(x), "multigpu_tensor"), found, NA))
+}
+
+# The value of a function of a tensor, with these methods. The object is the same, so its class comes back.
+with_other_methods <- function(x, f) {
+  depth <- loaded$depth
+  classes <- class(x)
+  on.exit({
+    loaded$depth <- depth
+    class(x) <- classes
+  })
+  loaded$depth <- 0
+  class(x) <- setdiff(classes, "multigpu_tensor")
+  value <- f(x)
+  if (is_python_object(value)) as_tensor(value) else value
+}
+
 tensor_classes <- c(
   "tensorflow.python.types.core.Tensor", "keras.src.backend.common.keras_tensor.KerasTensor",
   "jax.Array", # of JAX 0.6; later versions have these for arrays, and for what a step is traced with

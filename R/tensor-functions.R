@@ -35,6 +35,9 @@ Summary.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_na
   refuse_na_rm(.Generic, na.rm)
   axes <- axes_in(...)
   if (length(axes) > 0) {
+    if (as_in_keras3(.Generic, x)) {
+      return(with_other_methods(x, function(x) get(.Generic, baseenv())(x, ...)))
+    }
     return(do.call(keras$ops[[.Generic]], c(list(x), axes)))
   }
   if (.Generic == "range") {
@@ -70,6 +73,9 @@ stacked <- function(x) {
 mean.multigpu_tensor <- function(x, ..., na.rm = FALSE) { # nolint: object_name_linter.
   refuse_na_rm("mean", na.rm)
   axes <- axes_in(...)
+  if (length(axes) > 0 && as_in_keras3("mean", x)) {
+    return(with_other_methods(x, function(x) base::mean(x, ...)))
+  }
   if (length(axes) < ...length()) {
     refuse_function("mean", "a tensor with more arguments than `axis` and `keepdims`", "these two, by name")
   }
@@ -91,8 +97,8 @@ partly_known <- function(x) {
 
 #' @export
 `[.multigpu_extents` <- function(x, i) { # nolint: object_name_linter.
-  known <- attr(x, "known")[i]
-  if (anyNA(known)) NextMethod() else known
+  known <- attr(x, "known")
+  if (anyNA(known[i])) take(x, positions(i, length(known)), 1L, TRUE) else known[i]
 }
 
 #' @export

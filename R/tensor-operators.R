@@ -52,10 +52,10 @@ as_operand <- function(x) {
   keras$ops$convert_to_tensor(as_arrays(x), dtype = if (is.double(x)) keras$config$floatx())
 }
 
-# R repeats a vector along the rows of a matrix, TensorFlow along its columns.
+# R repeats a vector along the rows of a matrix, TensorFlow along its columns, and so do losses beside keras3.
 refuse_recycling <- function(e1, e2) {
   ranks <- c(rank_of(e1), rank_of(e2))
-  if (anyNA(ranks) || 0 %in% ranks || ranks[[1]] == ranks[[2]]) {
+  if (isNamespaceLoaded("keras3") || anyNA(ranks) || 0 %in% ranks || ranks[[1]] == ranks[[2]]) {
     return(invisible())
   }
   refuse(

@@ -2,6 +2,11 @@
 
 #' @export
 `[.multigpu_tensor` <- function(x, ..., drop = TRUE) { # nolint: object_name_linter.
+  if (as_in_keras3("[", x)) {
+    call <- sys.call()
+    frame <- parent.frame()
+    return(with_other_methods(x, function(x) eval(replace(call, 1:2, list(as.name("["), x)), frame)))
+  }
   here <- environment()
   is_all <- vapply(paste0("..", seq_len(...length())), function(dot) eval(call("missing", as.name(dot)), here), NA)
   if (all(is_all)) {
@@ -23,6 +28,9 @@
 `[[.multigpu_tensor` <- function(x, i, ...) { # nolint: object_name_linter.
   if (is.character(i)) {
     return(NextMethod()) # an attribute
+  }
+  if (as_in_keras3("[[", x)) {
+    return(with_other_methods(x, function(x) x[[i, ...]]))
   }
   if (...length() + 1 != length(extents_of(x)) || length(i) != 1 || any(lengths(list(...)) != 1)) {
     refuse_index("`x[[i]]` for more or less than one element", "`x[i, j]`, with an index for each dimension")

@@ -142,10 +142,14 @@ refused_functions <- c(
 refused_in_loss <- function(name) {
   plain <- plain_function(name)
   function(...) {
-    if (...length() > 0 && any(vapply(list(...), is_python_object, NA))) {
+    tensors <- Filter(is_python_object, list(...))
+    if (length(tensors) == 0) {
+      return(plain(...))
+    }
+    if (!as_in_keras3(name, tensors[[1]])) {
       refuse_function(name, "a tensor", sprintf("`%s`", refused_functions[[name]]))
     }
-    plain(...)
+    with_other_methods(tensors[[1]], function(x) plain(...))
   }
 }
 

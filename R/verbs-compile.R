@@ -21,7 +21,8 @@
 #' such as `y_pred[, 1]`, `dim()`, `nrow()`, `length()` and functions such as `abs()`, `log()`, `sum()`, `max()`,
 #' `mean()`, `pmax()`, `ifelse()`, `var()` and `rowSums()` work as in R, or raise an error that names the replacement.
 #' Functions of yours that it calls can use them, too. `sum(x, axis = -1L)`, with `axis` by name, is the function of
-#' Keras, which counts axes from 0. For other operations use `keras$ops`.
+#' Keras, which counts axes from 0. For other operations use `keras$ops`. Beside keras3, indices, `axis`, and vectors
+#' combined with matrices mean what they mean there, in the methods of the packages tensorflow and reticulate.
 #'
 #' @return The model, invisibly.
 #' @seealso Other verbs: \code{\link[=fit]{fit()}}, [fit_generator()], [train_on_batch()].
@@ -54,7 +55,7 @@ compile_model <- function(object,
   outputs <- output_names(alive(object))
   with_clean_errors(call_python(
     object$compile, more_arguments(object, "compile", ...),
-    optimizer = if (!missing(optimizer)) optimizer, # a template's own `compile()` may have other arguments
+    optimizer = if (!missing(optimizer)) called(optimizer), # a template's own `compile()` may have other arguments
     loss = as_loss(loss),
     metrics = as_metrics(metrics, outputs),
     loss_weights = if (length(loss_weights) > 1) as.list(loss_weights) else loss_weights,
@@ -68,6 +69,17 @@ compile_model <- function(object,
 #' @export
 #' @rawNamespace S3method(compile, keras.src.trainers.trainer.Trainer, compile_model)
 compile.multigpu.model.parallel_model.ParallelModel <- compile_model
+
+# An optimizer, and not what makes one.
+called <- function(optimizer) {
+  if (is.function(optimizer) && (is_r_function(optimizer) || inherits(optimizer, "python.builtin.type"))) {
+    refuse(
+      "`optimizer` to be a name or an optimizer", "a function or a class that makes one",
+      "Call it, as in `keras$optimizers$Adam()`."
+    )
+  }
+  optimizer
+}
 
 # Arguments of Keras 2 keep their positions, so that the other arguments keep theirs.
 refuse_keras2 <- function(...) {

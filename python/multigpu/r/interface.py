@@ -4,6 +4,7 @@ R converts its data and functions, and Python computes. Python returns simple va
 """
 
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from multigpu.r.interrupts import interruptible
 from multigpu.saving.hdf5_models import clean_parallel_hdf5, load_model_hdf5, save_model_hdf5
 from multigpu.saving.hdf5_weights import load_model_weights_hdf5, save_model_weights_hdf5
 
-__all__ = ["evaluate", "fit", "is_parallel", "listen", "predict", "said", "unknown"]
+__all__ = ["evaluate", "fit", "is_parallel", "listen", "predict", "said", "summarize", "unknown"]
 __all__ += ["estimate", "gpu_table", "layers_of", "measure", "overview", "slices_that_fit", "why_no_gpu"]
 __all__ += ["bring_home", "join_cluster", "multi_gpu_model", "on_device", "simulate_gpus", "synchronize_batch_norm"]
 __all__ += ["clean_parallel_hdf5", "load_model_hdf5", "save_model_hdf5"]
@@ -56,6 +57,17 @@ def evaluate(model: keras.Model, **arguments: Any) -> Any:
 def predict(model: keras.Model, **arguments: Any) -> Any:
     """Call `model.predict(**arguments)`, with the arguments and the interrupts of `fit()`."""
     return _call(model, "predict", arguments_with_batches, arguments)
+
+
+def summarize(model: keras.Model, line_length: int, **arguments: Any) -> None:
+    """Call `model.summary(**arguments)`. Without a terminal, rich cuts its table at 80 characters or COLUMNS."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(line_length)
+    try:
+        model.summary(line_length=line_length, **arguments)
+    finally:
+        del os.environ["COLUMNS"]
+        os.environ.update({} if before is None else {"COLUMNS": before})
 
 
 def _call(model: keras.Model, name: str, with_batches: Callable, arguments: Any) -> Any:

@@ -4,6 +4,9 @@ For a tape around it, a function is one op: the gradient is zero for each weight
 device has no gradient for a weight that leads to none of the used results. So a weight that leads only to some results
 passes a gate, which lets a gradient back if one of these results was used. So does a weight on which no derivative
 depends, such as a last bias: one device has no gradient for it if a loss uses only derivatives.
+
+The gradient of zeros, for results that are not used, may be NaN (see `Reach.cut`). Calls with such results run op by op
+if a tape is around.
 """
 
 import contextvars
@@ -18,7 +21,12 @@ import tensorflow as tf
 from multigpu.base.replaced import set_to
 from multigpu.engines.tensorflow.parallel.data_parallel import Given, Merged
 from multigpu.engines.tensorflow.private_api.attached import logits_of, mask_of, with_logits, with_mask
-from multigpu.engines.tensorflow.private_api.gradients import note_variables, tapes_of_their_own, with_gradient
+from multigpu.engines.tensorflow.private_api.gradients import (
+    is_taped,
+    note_variables,
+    tapes_of_their_own,
+    with_gradient,
+)
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
@@ -56,13 +64,14 @@ _structure: contextvars.ContextVar[GradientStructure] = contextvars.ContextVar("
 class CallAsFunction:
     """Calls `spread` in a function, which is traced for each kind of arguments."""
 
-    def __init__(self, spread: Callable[[tuple, dict[str, Any]], Given]) -> None:
+    def __init__(self, spread: Callable[..., Given]) -> None:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
         self._kinds: dict[tuple, int] = {}  # by the values besides arguments on which a trace depends
         self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
         self._kept: weakref.WeakKeyDictionary[tf.Graph, list[Kept]] = weakref.WeakKeyDictionary()  # by traces
         self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have gates
+        self._untaped: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces without the gradient of one device
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], key: tuple) -> Given:
         """Return outputs and added losses.
@@ -77,6 +86,8 @@ class CallAsFunction:
         kind = self._kinds.setdefault((ranks, key), len(self._kinds))
         taken = args, kwargs, _attached_to((args, kwargs)), kind
         function: Any = self._function.get_concrete_function(*taken)
+        if function.graph in self._untaped and is_taped():
+            return self._spread(args, kwargs, run_eagerly=True)
         graph, gated = function.graph, self._with_gates(function)
         note_variables(function)
         structure = GradientStructure()
@@ -105,8 +116,10 @@ class CallAsFunction:
             merged.losses,
             [each.tensors for each in merged.kept],
         )
-        gates = _gates_of(tf.nest.flatten(given, expand_composites=True), merged)
-        graph = tf.compat.v1.get_default_graph()
+        results = tf.nest.flatten(given, expand_composites=True)
+        gates, graph = _gates_of(results, merged), tf.compat.v1.get_default_graph()
+        if any(_cut(x, merged) for x in results if tf.is_tensor(x) and is_differentiable(x)):
+            self._untaped.add(graph)
         self._gates[graph], self._kept[graph] = gates, merged.kept
         return given
 
@@ -143,6 +156,13 @@ def _behind(tensor: tf.Tensor, merged: Merged) -> list[tf.Variable]:
     handles |= reach.tables_of(used)
     known = [*map(backing_variable, template.model.trainable_variables), *reach.tables]
     return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
+
+
+def _cut(tensor: tf.Tensor, merged: Merged) -> frozenset[int]:
+    """Return the results of replicas from which no gradient may come back if only this tensor of the trace is used."""
+    reach = merged.traced.reach
+    assert reach is not None  # it was traced
+    return reach.cut(merged.structure.behind(tensor, [])[0])
 
 
 def _added(merged: Merged) -> list[tf.Variable]:

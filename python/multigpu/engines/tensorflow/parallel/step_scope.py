@@ -73,7 +73,7 @@ def _device_for(op: tf.Operation, default: str) -> str:
 
 def _device_of_inputs(op: tf.Operation) -> str:
     """Return the one device of the op's tensors, or "" if there are several or none is known."""
-    devices = {short_name(device) for device in map(_device_of, _tensors(op)) if device}
+    devices = {short_name(device) for device in map(_device_of, _tensors(op)) if "/device:" in device}
     return devices.pop() if len(devices) == 1 else ""
 
 
@@ -88,7 +88,10 @@ def _is_constant(op: tf.Operation) -> bool:
 
 
 def _device_of(tensor: tf.Tensor) -> str:
-    """Return the device that makes a tensor. A function's captured tensors are made outside of it."""
+    """Return the device that makes a tensor; for a `tf.py_function`, only the task is known.
+
+    A function's captured tensors are made outside of it.
+    """
     if hasattr(tensor, "numpy"):  # eager: the handle of a variable
         return tensor.device
     if tensor.op.type == "ReadVariableOp":  # has no device, and runs on the variable's

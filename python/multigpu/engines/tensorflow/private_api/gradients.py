@@ -50,6 +50,11 @@ def is_watched(x: tf.Tensor) -> bool:
     return record.should_record_backprop([x])
 
 
+def is_taped() -> bool:
+    """Return whether a tape records now. There is no public way to ask."""
+    return record.could_possibly_record()
+
+
 @contextlib.contextmanager
 def tapes_of_their_own() -> Iterator[None]:
     """Let tapes that code makes in a `with` block record, also inside of a `tf.init_scope()`, which stops all.
@@ -93,6 +98,17 @@ def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
     return with_gradient(x, dense)
 
 
+def has_gradient_of_user(op: tf.Operation) -> bool:
+    """Return whether an op has a custom gradient that is not one of this package."""
+    return "_gradient_op_type" in op.node_def.attr and not _is_own(op)
+
+
+def _is_own(op: tf.Operation) -> bool:
+    """Return whether an op with a custom gradient has one of this package: see `_tie()`."""
+    entry = ops.gradient_registry._registry.get(op.node_def.attr["_gradient_op_type"].s.decode(), {"type": None})
+    return isinstance(entry["type"], weakref.CallableProxyType)
+
+
 def _of_this_graph(x: Any) -> Any:
     elsewhere = tf.is_symbolic_tensor(x) and x.graph is not tf.compat.v1.get_default_graph()
     return tf.identity(x) if elsewhere else x
@@ -117,8 +133,7 @@ def _vectorized(converter: Callable[[Any], list]) -> Callable[[Any], list]:
     @functools.wraps(converter)
     def convert(given: Any) -> list:
         converted = converter(given)
-        name, table = given.op.node_def.attr["_gradient_op_type"].s.decode(), ops.gradient_registry._registry
-        if name not in table or not isinstance(table[name]["type"], weakref.CallableProxyType):
+        if not _is_own(given.op):
             return converted
         tensors = _without_gradient(*(each.t for each in converted))
         return [pfor.wrap(x, each.is_stacked) for x, each in zip(tensors, converted, strict=True)]

@@ -65,6 +65,7 @@ class Replica:
         of_trace: what a trace has shown, if it runs op by op.
         like: the calls of layers for another slice, if it runs op by op.
         on_tape: whether a tape follows sums over slices, from stage to stage.
+        cut: the numbers of the results from which no gradient comes back.
     """
 
     template: TemplateState
@@ -78,6 +79,7 @@ class Replica:
     of_trace: OfTrace = field(default_factory=OfTrace)
     like: LayerCalls | None = None
     on_tape: bool = False
+    cut: frozenset[int] = frozenset()
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -169,7 +171,8 @@ class Replica:
         )
         note(shown)
         values = [scope.value_now(variable) for variable in assigned]
-        return [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values]
+        results = [*flatten_composites(layout.with_rows), *added, *global_batch.noise, *values]
+        return [tf.stop_gradient(x) if number in self.cut else x for number, x in enumerate(results)]
 
     def _slices(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the slices among the inputs."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,6 +12,7 @@ from multigpu.engines.tensorflow.replicas.outside_state import trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.run import Run
 from multigpu.engines.tensorflow.replicas.tapes import Differentiable, Gradient, Taped, floating, untaped
+from multigpu.engines.tensorflow.replicas.trace import trace
 from multigpu.engines.tensorflow.replicas.traced import Traced, with_facts
 from multigpu.engines.tensorflow.weights.buckets import Bucket, unpack
 from multigpu.engines.tensorflow.weights.rows import Rows
@@ -50,10 +52,7 @@ class ReplicaRun(Run):
         sources = [*weights, *arrived[len(self.buckets) :]]
         traced = self.traced
         if traced and traced.function:
-            with tf.GradientTape(watch_accessed_variables=False) as tape, side_by_side():
-                tape.watch([*floating(sources), *traced.tables])
-                results = traced.function(*sources)
-                return traced, Taped(tape, sources, results)
+            return traced, _under_tape(traced.function, sources, traced.tables)
         with tf.GradientTape() as tape:  # only running it shows what it reads
             tape.watch([*floating(sources), *self.replica.template.tables.trained()])
             results, traced = with_facts(self.replica, *sources)
@@ -73,6 +72,7 @@ class ReplicaRun(Run):
     ) -> list[Gradient]:
         """Return the gradients of all parts: None if nothing depends on it, rows if a table was looked up."""
         kept = Position.at_end_of(made.sources).kept
+        made = self._cut(made, used)
         with side_by_side():
             gradients, of_tables = made.gradients(used, upstream, self.shown.tables)
         num_weights = sum(len(bucket.members) for bucket in self.buckets)
@@ -92,6 +92,17 @@ class ReplicaRun(Run):
             ),
         ]
 
+    def _cut(self, made: Differentiable, used: Sequence[int]) -> Differentiable:
+        """Return the forward pass, or another one if gradients of zeros for its other results need not be zero."""
+        traced, key = self.shown, tuple(used)
+        if traced.reach is None:
+            return made
+        if key not in traced.using:
+            cut = traced.reach.cut(used)
+            traced.using[key] = trace(replace(self.replica, cut=cut))[1].function if cut else traced.function
+        function = traced.using[key]
+        return made if function is traced.function else _under_tape(function, made.sources, traced.tables)
+
     def note_second_order(self, used: Sequence[int], parts: Sequence[int], of_sources: Sequence[Gradient]) -> None:
         """Record the weights on which some parts' gradients depend. None if they depend on no source."""
         num_weights, num_buckets = len(self.replica.template.weights), len(self.buckets)
@@ -105,6 +116,12 @@ class ReplicaRun(Run):
         else:  # rows of tables among them
             reached = reach.weights_of(used)
         self.structure.connect(weight for weight in reached if of_sources[weight] is not None)
+
+
+def _under_tape(function: Any, sources: list[tf.Tensor], tables: Sequence[tf.Variable]) -> Taped:
+    with tf.GradientTape(watch_accessed_variables=False) as tape, side_by_side():
+        tape.watch([*floating(sources), *tables])
+        return Taped(tape, sources, function(*sources))
 
 
 def or_zeros(gradient: Gradient, weight: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:

@@ -13,20 +13,31 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.private_api.graphs import bodies_of
+from multigpu.engines.tensorflow.private_api.gradients import has_gradient_of_user
+from multigpu.engines.tensorflow.private_api.graphs import CALLS, bodies_of, body_of
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout
 from multigpu.engines.tensorflow.replicas.parts import Parts
 from multigpu.engines.tensorflow.replicas.state import Updates
+from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
 from multigpu.engines.tensorflow.weights.buckets import Types
-from multigpu.engines.tensorflow.weights.gradient_structure import inputs_reached
+from multigpu.engines.tensorflow.weights.gradient_structure import inputs_reached, tensors_behind
 from multigpu.engines.tensorflow.weights.rows import Rows
 
 SUMS = (  # ops whose gradients depend on shapes alone
     *("Add", "AddN", "AddV2", "BiasAdd", "Cast", "ConcatV2", "ExpandDims", "Identity", "IdentityN", "Mean", "Neg"),
     *("Pack", "Reshape", "Squeeze", "StridedSlice", "Sub", "Sum", "Transpose"),
+)
+
+OF_ZEROS_ZERO = (  # ops whose gradient of zeros is zero, where their numbers are finite
+    *(*SUMS, "Abs", "AvgPool", "AvgPool3D", "BatchMatMulV2", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv3D"),
+    *("Cos", "Cumsum", "DepthwiseConv2dNative", "Einsum", "Elu", "Erf", "FusedBatchNormV3", "GatherNd", "GatherV2"),
+    *("L2Loss", "LeakyRelu", "LogSoftmax", "MatMul", "Max", "MaxPool", "MaxPool3D", "Maximum", "Min", "Minimum"),
+    *("MirrorPad", "Mul", "Pad", "PadV2", "Relu", "Relu6", "ResizeBilinear", "ResizeNearestNeighbor", "ReverseV2"),
+    *("Rsqrt", "SelectV2", "Selu", "Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Softsign", "Split", "SplitV"),
+    *("Square", "SquaredDifference", "Tanh", "Tile", "Unpack"),
 )
 
 
@@ -55,6 +66,14 @@ class Reach:
     def weights_of(self, used: Iterable[int]) -> set[int]:
         """Return the numbers of the weights that lead to any of these results."""
         return {number for number in self._inputs_of(used) if number < self.num_weights}
+
+    def cut(self, used: Iterable[int]) -> frozenset[int]:
+        """Return the numbers of other results from which no gradient may come back, not even one of zeros.
+
+        A function has a gradient for all of its results: of zeros for those that are not used. It is NaN where a
+        derivative is infinite, as of `log` at 0; it may be anything if a user wrote it; and some ops have none.
+        """
+        return frozenset(_without_zeros(self.results, {n: self.results[n] for n in used}))
 
     def added(self) -> set[int]:
         """Return the numbers of the weights that are only added to results: no other gradient depends on them."""
@@ -91,6 +110,23 @@ class Reach:
     def _inputs_of(self, used: Iterable[int]) -> set[int]:
         function: Any = self.function
         return inputs_reached([self.results[number] for number in used], function.inputs)
+
+
+def _without_zeros(results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor]) -> list[int]:
+    """Return the numbers of other results whose gradient of zeros need not be zero, up to what used ones depend on."""
+    behind_used = tensors_behind(list(used.values()))
+
+    def is_zero(x: tf.Tensor) -> bool:
+        if x.op.type not in CALLS:
+            ends = not any(map(is_differentiable, x.op.inputs))
+            return ends or (x.op.type in OF_ZEROS_ZERO and not has_gradient_of_user(x.op))
+        body = body_of(x.op, "f").outputs
+        of_used = {n: body[n] for n, output in enumerate(x.op.outputs) if id(output) in behind_used}
+        return x.value_index not in _without_zeros(body, of_used)
+
+    others = {n: tensors_behind([x], behind_used) for n, x in enumerate(results) if n not in used}
+    own = {n: [x for key, x in found.items() if key not in behind_used] for n, found in others.items()}
+    return [number for number, found in own.items() if not all(map(is_zero, found))]
 
 
 def _is_added(x: tf.Tensor) -> bool:
@@ -130,6 +166,7 @@ class Traced:
         tables: the variables that it reads itself and to which gradients flow: tables, and variables unknown to Keras.
         rows_of_tables: how the rows of each table's gradient are added, by its id.
         function: the trace, whose ops have no device: they run on the device of the call. None for a run op by op.
+        using: the traces for gradients, by the numbers of the results that are used: this one, or one that is cut.
     """
 
     calls: LayerCalls
@@ -145,6 +182,7 @@ class Traced:
     tables: Sequence[tf.Variable]
     rows_of_tables: Mapping[int, Rows]
     function: tf.types.experimental.ConcreteFunction | None = None
+    using: dict[tuple[int, ...], tf.types.experimental.ConcreteFunction | None] = field(default_factory=dict)
 
     def rows_of(self, table: tf.Variable) -> Rows:
         """Return how the rows of a table's gradient are added."""

@@ -106,21 +106,27 @@ class GradientStructure:
 
 
 def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> set[int]:
-    """Return the inputs from which a gradient path leads to any of the outputs, but not through another input.
+    """Return the inputs from which a gradient path leads to any of the outputs, but not through another input."""
+    seen = tensors_behind(outputs, set(map(id, inputs)))
+    return {number for number, tensor in enumerate(inputs) if id(tensor) in seen}
+
+
+def tensors_behind(outputs: Sequence[tf.Tensor], ends: Collection[int] = ()) -> dict[int, tf.Tensor]:
+    """Return the tensors from which a gradient path leads to any of the outputs, by their ids, up to some ends.
 
     It walks backward through the graph, and through the functions that the graph calls. Gradients do not pass integers
     or `stop_gradient`. A branch or loop is assumed to connect all of its inputs and outputs.
     """
-    ends, seen = set(map(id, inputs)), set[int]()
+    seen: dict[int, tf.Tensor] = {}
     pending = list(outputs)
     while pending:
         tensor = pending.pop()
         if id(tensor) in seen or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.op.type == "StopGradient":
             continue
-        seen.add(id(tensor))
+        seen[id(tensor)] = tensor
         if id(tensor) not in ends:
             pending.extend(_behind(tensor))
-    return {number for number, tensor in enumerate(inputs) if id(tensor) in seen}
+    return seen
 
 
 def _behind(tensor: tf.Tensor) -> Sequence[tf.Tensor]:

@@ -1,0 +1,130 @@
+"""Results that no loss uses: their gradient is none at all, as on one device, and not one of zeros."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from equality import assert_same_training, random_rows
+from keras import layers, ops
+
+from multigpu import multi_gpu_model, on_device
+from multigpu.engines.tensorflow.replicas.trace import trace
+
+ROWS = 13
+X, Y = random_rows(ROWS, 6), random_rows(ROWS, 1)
+X[4] = 0  # padding: a Dense layer without a bias makes zeros of it
+
+
+@tf.custom_gradient
+def with_gradient_of_its_own(x):
+    """Half of x, with a gradient that is not that of its result."""
+    return 0.5 * x, tf.ones_like
+
+
+def of_boxes(x):
+    """An op that TensorFlow has no gradient for."""
+    return tf.linalg.lu(tf.reshape(x[:, :4], (-1, 2, 2)) + tf.eye(2))[0]
+
+
+WATCHED = {
+    "cosine": lambda x: x / ops.norm(x, axis=-1, keepdims=True),
+    "log": lambda x: ops.log(ops.relu(x)),
+    "root": lambda x: ops.sqrt(ops.abs(x)),
+    "custom gradient": with_gradient_of_its_own,
+    "no gradient": of_boxes,
+}
+
+
+class Watched(layers.Layer):
+    """Gives what is only watched, or keeps it in an attribute."""
+
+    def __init__(self, watch, keeps):
+        super().__init__()
+        self.watch, self.keeps = watch, keeps
+
+    def call(self, x):
+        self.seen = self.watch(x)
+        return x if self.keeps else self.seen
+
+
+def build(watch, keeps=False, parts=False, kind=keras.Model):
+    x = keras.Input((6,))
+    with on_device("CPU:0") if parts else contextlib.nullcontext():
+        hidden = layers.Dense(5, use_bias=False)(x)
+    with on_device("CPU:1") if parts else contextlib.nullcontext():
+        watched = Watched(watch, keeps)(hidden)
+        output = layers.Dense(1)(watched if keeps else hidden)
+    return kind(x, output if keeps else [output, watched])
+
+
+class OwnStep(keras.Model):
+    """Trains on its first output."""
+
+    def train_step(self, data):
+        x, (y, _) = data
+        with tf.GradientTape() as tape:
+            loss = ops.mean((self(x, training=True)[0] - y) ** 2)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def compiled(**arguments):
+    return lambda: {"optimizer": keras.optimizers.SGD(0.1), "loss": "mse", **arguments}
+
+
+@pytest.mark.parametrize("watch", WATCHED.values(), ids=WATCHED)
+@pytest.mark.parametrize("kind", [keras.Model, OwnStep])
+def test_an_output_without_a_loss_has_no_gradient(watch, kind):
+    y = [Y, np.zeros((ROWS, 5), "float32")]
+    assert_same_training(
+        lambda: build(watch, kind=kind), X, y, compile=compiled(loss=["mse", None]), only_fit=True, epochs=2
+    )
+
+
+@pytest.mark.parametrize("watch", WATCHED.values(), ids=WATCHED)
+def test_an_attribute_that_nobody_reads_has_none(watch):
+    assert_same_training(lambda: build(watch, keeps=True), X, Y, compile=compiled(), only_fit=True, epochs=2)
+
+
+@pytest.mark.parametrize("how", [{"parts": True}, {}], ids=["in parts", "compiled by XLA"])
+def test_nor_in_parts_or_where_xla_compiles(how):
+    losses = compiled(loss=["mse", None], jit_compile=not how)
+    y, gpus = [Y, np.zeros((ROWS, 5), "float32")], [["CPU:0", "CPU:1"], ["CPU:2", "CPU:3"]] if how else 3
+    assert_same_training(
+        lambda: build(WATCHED["cosine"], **how), X, y, compile=losses, gpus=gpus, only_fit=True, epochs=2
+    )
+
+
+@pytest.mark.parametrize("watch", WATCHED.values(), ids=WATCHED)
+@pytest.mark.parametrize("within", [lambda step: step, tf.function], ids=["op by op", "in a function"])
+def test_nor_in_a_loop_of_ones_own(watch, within):
+    found = []
+    for gpus in (None, 3):
+        keras.utils.set_random_seed(0)
+        model = build(watch)
+        called = multi_gpu_model(model, gpus) if gpus else model
+
+        @within
+        def gradients(called=called, model=model):
+            with tf.GradientTape() as tape:
+                loss = ops.mean((called(X)[0] - Y) ** 2)
+            return tape.gradient(loss, model.trainable_variables)
+
+        found.append(gradients())
+    for actual, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_replicas_are_traced_once_where_gradients_of_zeros_are_zero(monkeypatch):
+    """As of a softmax that a loss on its logits does not use; and once more otherwise, for all replicas."""
+    traces = []
+    monkeypatch.setattr(
+        "multigpu.engines.tensorflow.replicas.replica_run.trace", lambda *given: traces.append(1) or trace(*given)
+    )
+    for watch, expected in ((lambda x: ops.softmax(ops.tanh(x) * 2), 0), (WATCHED["cosine"], 1)):
+        model = multi_gpu_model(build(watch), gpus=3)
+        model.compile("sgd", ["mse", None], jit_compile=False)
+        model.fit(X, [Y, Y], verbose=0)
+        assert len(traces) == expected
