@@ -103,7 +103,7 @@ application_xception <- function(include_top = TRUE,
 #' @param line_length Width of the summary in characters.
 #' @param ... More arguments of Keras' `summary()`, such as `expand_nested = TRUE`.
 #' @return `get_layer()`: a layer. `get_config()`: the configuration, a named list. `pop_layer()`: the model without its
-#'   last layer or, beside keras3, that layer, as there, invisibly. `summary()` and `print()`: the model, invisibly.
+#'   last layer, invisibly; that of keras3 returns the layer. `summary()` and `print()`: the model, invisibly.
 #' @examplesIf multigpu::multigpu_is_installed()
 #' simulate_gpus(2) # does nothing on a machine with two GPUs
 #' model <- keras_model_sequential(input_shape = 4, layers = list(keras$layers$Dense(1L)))
@@ -138,8 +138,8 @@ pop_layer <- function(object, rebuild = TRUE) {
       "Remove the layer from the template, before `multi_gpu_model()`."
     )
   }
-  layer <- with_clean_errors(alive(object)$pop(rebuild = rebuild))
-  invisible(if (isNamespaceLoaded("keras3")) layer else object)
+  with_clean_errors(alive(object)$pop(rebuild = rebuild))
+  invisible(object)
 }
 
 summarize_model <- function(object, line_length = getOption("width"), ...) {

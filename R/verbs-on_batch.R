@@ -4,8 +4,8 @@
 #'
 #' @inheritParams fit
 #' @param steps Number of batches, if `x` is a generator.
-#' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics;
-#'   beside keras3, a named list of them, as there.
+#' @return `train_on_batch()` and `test_on_batch()`: the loss or, with metrics, a vector of the loss and the metrics,
+#'   without names. The functions of keras3 return a named list.
 #'   `predict_on_batch()` and `predict_proba()`: an array of predictions.
 #' @seealso Other verbs: \code{\link[=compile]{compile()}}, \code{\link[=fit]{fit()}}, [fit_generator()].
 #' @examplesIf multigpu::multigpu_is_installed()
@@ -21,8 +21,7 @@ train_on_batch <- function(object, x, y = NULL, class_weight = NULL, sample_weig
   with_clean_errors(alive(object)$train_on_batch(
     as_inputs(x, object, as_batch), as_targets(y),
     class_weight = as_class_weight(class_weight, y),
-    sample_weight = as_arrays(sample_weight),
-    return_dict = isNamespaceLoaded("keras3")
+    sample_weight = as_arrays(sample_weight)
   ))
 }
 
@@ -31,8 +30,7 @@ train_on_batch <- function(object, x, y = NULL, class_weight = NULL, sample_weig
 test_on_batch <- function(object, x, y = NULL, sample_weight = NULL) {
   with_clean_errors(alive(object)$test_on_batch(
     as_inputs(x, object, as_batch), as_targets(y),
-    sample_weight = as_arrays(sample_weight),
-    return_dict = isNamespaceLoaded("keras3")
+    sample_weight = as_arrays(sample_weight)
   ))
 }
 

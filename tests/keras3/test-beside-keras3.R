@@ -136,3 +136,35 @@ for (order in names(orders)) {
     "))
   })
 }
+
+for (backend in c("tensorflow", "jax")) {
+  test_that(paste("a loss and a metric in R mean what they mean in a model of keras3, on", backend), {
+    expect_runs(c(states$after, "
+      x <- matrix((1:20 * 7 %% 11) / 10, 10)
+      y <- cbind(x[, 1], x[, 2]^2, x[, 1] * x[, 2])
+      model <- keras_model_sequential(input_shape = 2) |> layer_dense(3, kernel_initializer = 'ones')
+      parallel <- multi_gpu_model(clone_model(model), gpus = 2)
+      set_weights(parallel, get_weights(model))
+      of_index <- list(
+        last = function(y_true, y_pred) op_mean((y_true[, -1] - y_pred[, -1])^2),
+        first = function(y_true, y_pred) op_mean((y_true[, 1] - y_pred[, 1])^2)
+      )
+      of_axis <- list(
+        norm = function(y_true, y_pred) mean(sqrt(sum((y_true - y_pred)^2, axis = 2))),
+        mean = function(y_true, y_pred) max(mean(abs(y_true - y_pred), axis = 1, keepdims = TRUE)),
+        vector = function(y_true, y_pred) op_mean((y_true - y_pred) * c(1, 10, 100)),
+        all = function(y_true, y_pred) op_mean(y_pred[all_dims(), 1]),
+        sorted = function(y_true, y_pred) op_mean(sort(y_pred, decreasing = TRUE)[, 1])
+      )
+      all_dims <- tensorflow::all_dims
+      for (f in c(of_index, if (config_backend() == 'tensorflow') of_axis)) {
+        found <- lapply(list(model, parallel), function(each) {
+          each |> compile(optimizer = 'sgd', loss = f, metrics = list(custom_metric('same', f)))
+          unlist(each |> evaluate(x, y, verbose = 0))
+        })
+        print(found)
+        stopifnot(all.equal(found[[1]], found[[2]], tolerance = 1e-6))
+      }
+    "), env = paste0("KERAS_BACKEND=", backend))
+  })
+}

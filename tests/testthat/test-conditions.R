@@ -232,3 +232,47 @@ test_that("a double where Python wants an integer is explained", {
   expect_match(error_text(keras_model_sequential(layers = list(keras$Input(list(4L)), keras$layers$Dense(2)))), hint)
   expect_no_match(error_text(keras_model_sequential(4, layers = list(keras$layers$Dense(-2L)))), hint)
 })
+
+test_that("so does an interrupt of a function that Python has called", {
+  parallel <- parallel_model()
+  data <- small_data()
+  next_batch <- function() {
+    Sys.sleep(0.02)
+    list(data$x, data$y)
+  }
+  fit(parallel, data$x, data$y, epochs = 1)
+  for (attempt in 1:2) {
+    system(sprintf("(sleep 0.5; kill -INT %d) &", Sys.getpid()))
+    ended <- tryCatch(
+      fit(parallel, next_batch, steps_per_epoch = 10, epochs = 1e6),
+      interrupt = function(e) "interrupted"
+    )
+    expect_identical(ended, "interrupted")
+  }
+})
+
+test_that("a warning of a function that Python has called can be caught, and Python goes on", {
+  data <- small_data()
+  warned <- function(value) {
+    warning("careful")
+    value
+  }
+  parallel <- parallel_model()
+  loss <- function(y_true, y_pred) warned(mean((y_true - y_pred)^2))
+  fits <- list(
+    callback = function() {
+      fit(parallel, data$x, data$y, epochs = 1, callbacks = list(on_epoch_end = function(...) warned(1)))
+    },
+    generator = function() fit(parallel, function() warned(list(data$x, data$y)), steps_per_epoch = 2, epochs = 1),
+    loss = function() fit(compile(parallel, "sgd", loss), data$x, data$y, epochs = 1),
+    within = function() {
+      predicts <- function(epoch, logs) warned(predict(parallel, data$x))
+      fit(compile(parallel, "sgd", "mse"), data$x, data$y, epochs = 1, callbacks = list(on_epoch_end = predicts))
+    }
+  )
+  for (each in fits) {
+    expect_identical(tryCatch(each(), warning = conditionMessage), "careful")
+    suppressWarnings(expect_warning(history <- each(), "careful")) # a loss warns in each trace
+    expect_true(is.finite(history$metrics$loss))
+  }
+})

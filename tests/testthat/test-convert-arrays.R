@@ -74,6 +74,16 @@ test_that("validation data are a list of two or three, which may be named", {
   })
 })
 
+test_that("a factor for validation has the class numbers of `y`, whatever its levels", {
+  y <- factor(c("a", "b", "c", "b"))
+  expect_identical(as_levels_of(droplevels(y[2:4]), y), y[2:4])
+  expect_identical(as_levels_of(factor(c("c", "a"), c("c", "a")), y), factor(c("c", "a"), levels(y)))
+  expect_identical(as_levels_of(list(y[2:3], 1), list(data.frame(y), 2)), list(y[2:3], 1))
+  expect_identical(as_levels_of(1:3, y), 1:3)
+  expect_identical(as_levels_of(droplevels(y[2:4]), NULL), droplevels(y[2:4]))
+  expect_snapshot(writeLines(error_text(as_levels_of(factor(c("a", "d")), y))))
+})
+
 test_that("the columns of a data frame are the inputs of the same names, also if there are several", {
   keras$utils$set_random_seed(0L)
   a <- keras$Input(list(1L), name = "a")

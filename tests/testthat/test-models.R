@@ -16,6 +16,21 @@ test_that("a summary shows the layers and the devices", {
   expect_identical(capture.output(print(parallel)), lines)
 })
 
+test_that("a summary is as wide as R, without a terminal, too", {
+  before <- options(width = 80)
+  on.exit(options(before))
+  for (width in c(70, 120)) {
+    options(width = width)
+    lines <- capture.output(print(shared_parallel_model()))
+    expect_match(lines, "Param #", fixed = TRUE, all = FALSE)
+    expect_identical(nchar(grep("Param #", lines, value = TRUE)), as.integer(width))
+  }
+})
+
+test_that("a negative number counts layers from the last", {
+  expect_identical(get_layer(small_model(), index = -1)$name, "out")
+})
+
 test_that("after `bring_home()`, `print()`, `summary()` and `overview()` say where the weights are", {
   parallel <- multi_gpu_model(small_model(), 2)
   for (shown in c(print, summary)) expect_match(capture.output(shown(parallel)), "over the devices$", all = FALSE)

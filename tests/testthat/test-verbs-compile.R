@@ -155,3 +155,9 @@ test_that("NA is no value of an argument: Python would take it for True", {
     expect_identical(text, sprintf("Expected a value for `%1$s`. Received: %1$s = NA.", argument))
   }
 })
+
+test_that("what makes an optimizer is none", {
+  for (given in list(keras$optimizers$Adam, function(...) keras$optimizers$Adam(...))) {
+    expect_match(error_text(compile(small_model(), given, "mse")), "Call it, as in `keras\\$optimizers\\$Adam\\(\\)`")
+  }
+})
