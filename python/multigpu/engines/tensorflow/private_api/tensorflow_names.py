@@ -46,7 +46,7 @@ TENSORFLOW = Required(
             "function_call_options",
         ),
         "tensorflow.python.eager.context:FunctionCallOptions": ("config_proto_serialized", "executor_type"),
-        "tensorflow.python.eager.record": ("should_record_backprop",),
+        "tensorflow.python.eager.record": ("could_possibly_record", "should_record_backprop"),
         "tensorflow.python.pywrap_tfe": (
             "TFE_Py_TapeSetIsStopped",
             "TFE_Py_TapeSetRestartOnThread",
