@@ -121,7 +121,8 @@ as_validation_data <- function(data, object, y = NULL) {
     )
   }
   data <- in_order(data)
-  do.call(reticulate::tuple, c(list(as_inputs(data[[1]], object), as_targets(as_levels_of(data[[2]], y))), as_arrays(data[-(1:2)])))
+  y <- as_targets(as_levels_of(data[[2]], y))
+  do.call(reticulate::tuple, c(list(as_inputs(data[[1]], object), y), as_arrays(data[-(1:2)])))
 }
 
 # A factor with the levels, and so the class numbers, of the targets `y`.

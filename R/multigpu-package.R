@@ -13,8 +13,8 @@
 #' \code{\link[=fit]{fit()}}, \code{\link[=evaluate]{evaluate()}}, `predict()`, `print()` and `summary()`), whether
 #' keras3 is loaded or not. All other models use the methods of keras3 if it is loaded, and those of this package
 #' otherwise. If both packages export another function, R takes it from the package that was attached last, as always;
-#' `multigpu::train_on_batch()` selects this package. Both take the same arguments by name. In keras3, `train_on_batch()`
-#' and `test_on_batch()` return a named list, and `pop_layer()` returns the layer.
+#' `multigpu::train_on_batch()` selects this package. Both take the same arguments by name. In keras3,
+#' `train_on_batch()` and `test_on_batch()` return a named list, and `pop_layer()` returns the layer.
 #'
 #' A package that uses both has `import(keras3)` and `importFrom(multigpu, multi_gpu_model)` in its NAMESPACE, and one
 #' `importFrom()` for each other function of this package that it calls.

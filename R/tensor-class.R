@@ -20,8 +20,8 @@ declare_tensors <- function(...) {
   })
 }
 
-# Beside keras3, plain models call losses with the methods of the R package tensorflow, or of reticulate, which count and
-# broadcast as Python does. So does a parallel model, then.
+# Beside keras3, plain models call losses with the methods of the R package tensorflow, or of reticulate. A parallel
+# model does so, too: they count and broadcast in other ways.
 as_in_keras3 <- function(name, x) {
   found <- function(class) !is.null(utils::getS3method(name, class, optional = TRUE))
   isNamespaceLoaded("keras3") && any(vapply(setdiff(class(x), "multigpu_tensor"), found, NA))
