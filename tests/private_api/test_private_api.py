@@ -34,7 +34,7 @@ from multigpu.private_api.default_generator import as_default_generator, default
 PACKAGE = Path(multigpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 OTHER_ROOMS = {path: tree for path, tree in TREES.items() if path.parent.name not in ("private_api", "embedded")}
-PUBLIC_BY_CONVENTION = {"_asdict", "_fields", "_replace"}  # of named tuples
+PUBLIC_BY_CONVENTION = {"_asdict", "_exit", "_fields", "_replace"}  # of `os`, and of named tuples
 
 
 def private_modules(tree):

@@ -105,8 +105,8 @@ def has_gradient_of_user(op: tf.Operation) -> bool:
 
 def _is_own(op: tf.Operation) -> bool:
     """Return whether an op with a custom gradient has one of this package: see `_tie()`."""
-    entry = ops.gradient_registry._registry.get(op.node_def.attr["_gradient_op_type"].s.decode(), {"type": None})
-    return isinstance(entry["type"], weakref.CallableProxyType)
+    name, table = op.node_def.attr["_gradient_op_type"].s.decode(), ops.gradient_registry._registry
+    return name in table and isinstance(table[name]["type"], weakref.CallableProxyType)
 
 
 def _of_this_graph(x: Any) -> Any:
