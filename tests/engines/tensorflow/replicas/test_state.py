@@ -1,6 +1,7 @@
 """What layers keep is what they keep on one device, whether they sum over rows, average them, or count calls."""
 
 import keras
+import numpy as np
 import pytest
 from equality import assert_same, assert_same_training, mean_squared, random_ids, random_rows
 from keras import layers, ops
@@ -286,10 +287,39 @@ class CallsModel(keras.utils.PyDataset):
 
 
 def test_threads_that_prepare_batches_call_the_template_while_a_step_is_traced():
+    """Added losses may be missing then, as on one device: a call clears those of the model, also in another thread."""
     outputs = inputs = keras.Input((5,))
     for _ in range(6):
         outputs = AddsVariance()(layers.Dense(5, "relu")(outputs))
     model = keras.Model(inputs, layers.Dense(1)(outputs))
     parallel = multi_gpu_model(model, gpus=3)
     parallel.compile("sgd", "mse")
-    assert parallel.fit(CallsModel(model), shuffle=False, verbose=0).history["loss"][0] > 0
+    assert np.isfinite(parallel.fit(CallsModel(model), shuffle=False, verbose=0).history["loss"][0])
+
+
+def test_moving_statistics_in_float16_do_not_overflow_over_the_rows():
+    x = 90 * np.random.default_rng(0).normal(size=(3000, 4)).astype("float16")
+
+    def build():
+        return keras.Sequential([keras.Input((4,)), layers.BatchNormalization(dtype="float16")])
+
+    twins = [build(), build()]
+    for model in (twins[0], multi_gpu_model(twins[1], gpus=3)):
+        model.compile("sgd", "mse")
+        model.train_on_batch(x, 0 * x)
+    np.testing.assert_allclose(twins[1].get_weights()[-1], twins[0].get_weights()[-1], rtol=5e-3)
+
+
+def test_a_counter_of_floats_is_exact_where_its_product_with_rows_is_not():
+    class Counts(layers.Layer):
+        def build(self, shape):
+            self.count = self.add_weight(shape=(), initializer=keras.initializers.Constant(134218), trainable=False)
+
+        def call(self, x):
+            self.count.assign_add(1.0)
+            return x
+
+    model = keras.Sequential([keras.Input((1,)), Counts()])
+    parallel = multi_gpu_model(model, gpus=3)
+    parallel.predict(np.ones((1000, 1)), batch_size=1000, verbose=0)
+    assert float(model.layers[0].count.numpy()) == 134219.0

@@ -128,3 +128,129 @@ def test_replicas_are_traced_once_where_gradients_of_zeros_are_zero(monkeypatch)
         model.compile("sgd", ["mse", None], jit_compile=False)
         model.fit(X, [Y, Y], verbose=0)
         assert len(traces) == expected
+
+
+def found(build, value, within=tf.function):
+    """The value, and the gradients by each variable, of a plain model and of its twin in parallel."""
+    results = []
+    for gpus in (None, 3):
+        keras.utils.set_random_seed(1)
+        model = build()
+        model(X)
+        called = multi_gpu_model(model, gpus) if gpus else model
+        keras.utils.set_random_seed(2)
+
+        @within
+        def step(called=called, model=model):
+            with tf.GradientTape() as tape:
+                result = value(called)
+            gradients = tape.gradient(result, model.trainable_variables)
+            return [
+                result,
+                *(tf.constant(np.nan) if each is None else tf.convert_to_tensor(each) for each in gradients),
+            ]
+
+        results.append(step())
+    return results
+
+
+def assert_same_gradients(build, value, within=tf.function):
+    for actual, expected in zip(*found(build, value, within), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+class Draws(keras.Model):
+    """Draws from a generator that belongs to no layer, and gives what a loss may leave out."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(1)
+
+    def call(self, x):
+        y = self.dense(x * keras.random.normal(ops.shape(x)))
+        return y, ops.exp(y)
+
+
+def test_where_replicas_run_once_more_they_draw_the_same_noise():
+    assert_same_gradients(Draws, lambda called: ops.mean(called(X, training=True)[0] ** 2))
+    x = keras.Input((6,))
+    assert_same_training(
+        lambda: keras.Model(x, Draws()(x)), X, [Y, Y], compile=compiled(loss=["mse", None]), only_fit=True, epochs=2
+    )
+
+
+def test_so_they_do_for_gradients_of_gradients():
+    def slope(called):
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = ops.sum(called(x, training=True)[0] ** 2)
+        return ops.mean(tape.gradient(y, x) ** 2)
+
+    assert_same_gradients(Draws, slope)
+
+
+class Ragged(keras.Model):
+    """Gives rows, and a ragged tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.ragged = layers.Dense(1), layers.Dense(2)
+
+    def call(self, x):
+        rows = tf.cast(tf.shape(x)[0], tf.int64)
+        return self.rows(x), tf.RaggedTensor.from_uniform_row_length(self.ragged(x), 1, nrows=rows)
+
+
+class Rounds(keras.Model):
+    """Gives rows behind a step, which has no gradient, and what is stepped."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.mask = layers.Dense(2), layers.Dense(2)
+
+    def call(self, x):
+        mask = ops.sigmoid(self.mask(x))
+        return self.rows(x) * tf.round(mask), mask
+
+
+class OfAll(keras.Model):
+    """Gives rows, and lookups in a large table that no row reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.table = layers.Dense(1), layers.Embedding(3000, 100)
+
+    def call(self, x):
+        return self.rows(x), self.table(tf.range(10))
+
+
+@pytest.mark.parametrize(("build", "output"), [(Ragged, 0), (Rounds, 0), (OfAll, 0), (OfAll, 1)])
+@pytest.mark.parametrize("within", [lambda step: step, tf.function], ids=["op by op", "in a function"])
+def test_weights_that_lead_to_no_used_output_have_no_gradient(build, output, within):
+    """And those that do have one."""
+    assert_same_gradients(build, lambda called: ops.mean(called(X, training=True)[output] ** 2), within)
+
+
+class AddsLoss(layers.Layer):
+    """Adds a loss, or keeps a number, that is infinite."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.keeps = keeps
+
+    def call(self, x):
+        value = ops.log(ops.sum((0 * x) ** 2))
+        if self.keeps:
+            self.last = value
+        else:
+            self.add_loss(value)
+        return x
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_added_loss_that_a_loop_leaves_out_has_none(keeps):
+    def build():
+        return keras.Sequential([keras.Input((6,)), layers.Dense(3), AddsLoss(keeps), layers.Dense(1)])
+
+    assert_same_gradients(build, lambda called: ops.mean(called(X, training=True) ** 2), within=lambda step: step)

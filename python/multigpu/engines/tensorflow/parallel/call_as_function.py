@@ -32,6 +32,7 @@ from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import Constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
+from multigpu.engines.tensorflow.replicas.traced import without_zeros
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 
@@ -118,7 +119,8 @@ class CallAsFunction:
         )
         results = tf.nest.flatten(given, expand_composites=True)
         gates, graph = _gates_of(results, merged), tf.compat.v1.get_default_graph()
-        if any(_cut(x, merged) for x in results if tf.is_tensor(x) and is_differentiable(x)):
+        tensors = [x for x in results if tf.is_tensor(x) and is_differentiable(x)]
+        if any(_cut(x, merged) or without_zeros(tensors, {n: x}) for n, x in enumerate(tensors)):
             self._untaped.add(graph)
         self._gates[graph], self._kept[graph] = gates, merged.kept
         return given

@@ -74,7 +74,7 @@ class Backward:
         with tf.device(self.run.device):
             gradients = self._first_order(used, [dense(given[i]) for i in used])
             num_arrived = len(self.arrived)
-            of_tables = self.run.of_all(gradients[num_arrived:])
+            of_tables = self.run.of_all(gradients[num_arrived:], used)
         return (gradients[:num_arrived], [of_tables.get(id(v)) for v in variables]) if variables else gradients
 
     def _first_order(self, used: Sequence[int], upstream: Sequence[tf.Tensor]) -> list[Gradient]:

@@ -151,13 +151,9 @@ class OutputLayout:
         """Return merged tensors and losses, watched under the numbers of their slices in the flat list."""
         number, watched = 0, []
         for x in merged:
-            components = len(flatten_composites([x]))
-            if components == 1:
-                x = structure.watch(x, number)
-            else:  # ragged or sparse: assumed to be used
-                structure.take_for_used(range(number, number + components))
-            number += components
-            watched.append(x)
+            components = flatten_composites([x])
+            watched += restore_composites([x], [structure.watch(c, n) for n, c in enumerate(components, number)])
+            number += len(components)
         return watched
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:

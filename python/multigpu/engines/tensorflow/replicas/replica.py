@@ -155,12 +155,13 @@ class Replica:
             components = flatten_composites(slices)
             check_rows_apart(flatten_composites(keras.tree.flatten(outputs)), components, calls)
         sent = [scope.types(weight) for weight in self.template.weights]
+        same = [] if tf.executing_eagerly() else [id(v) for v in assigned if not of_rows(scope.value_now(v))]
         shown = Traced(
             calls=calls,
             parts=parts,
             layout=layout,
             global_batch=global_batch,
-            updates=Updates(assigned),
+            updates=Updates(assigned, same),
             types=self.types_op_by_op if tf.executing_eagerly() else sent,
             reads=scope.num_reads(),
             carried=carried,

@@ -98,7 +98,7 @@ class ReplicaRun(Run):
         if traced.reach is None:
             return made
         if key not in traced.using:
-            cut = traced.reach.cut(used)
+            cut = traced.reach.cut(used) if traced.is_repeatable else None
             traced.using[key] = trace(replace(self.replica, cut=cut))[1].function if cut else traced.function
         function = traced.using[key]
         return made if function is traced.function else _under_tape(function, made.sources, traced.tables)

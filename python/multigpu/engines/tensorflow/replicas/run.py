@@ -85,11 +85,12 @@ class Run(ABC):
         each, differentiable = len(results) // self.num_slices, self.differentiable(results)
         return [number for number in differentiable if number % each in self.structure.used] or differentiable
 
-    def of_all(self, of_tables: Sequence[Gradient]) -> dict[int, Gradient]:
+    def of_all(self, of_tables: Sequence[Gradient], used: Sequence[int]) -> dict[int, Gradient]:
         """Return the gradient of each table, by its id, from all runs of all workers, for the last run."""
         found: dict[int, Gradient] = {}
+        num_runs = 1 if self.shown.layout.same.issuperset(used) else self.num_runs  # these are those of the first run
         for position, (table, gradient) in enumerate(zip(self.shown.tables, of_tables, strict=True)):
-            gradients = self.structure.of_replicas(id(table), gradient, self.num_runs)
+            gradients = self.structure.of_replicas(id(table), gradient, num_runs)
             if gradients:
                 owner = short_name(table.device)  # the name that all workers use
                 add_up = functools.partial(together, rows=self.shown.rows_of(table))

@@ -23,22 +23,27 @@ def is_combined(variable: keras.Variable, assigned_by_users: Collection[int]) ->
 class Updates:
     """The variables that a replica assigned, packed by owner and type so that few tensors are sent.
 
-    Floating-point state becomes the mean, weighted by rows, which is exact for moving means, and for values that do not
-    depend on rows. Integers, text and seeds are those of the first replica, so a layer that counts its calls counts
-    them as on one device. State that depends on rows in other ways is not here: it is computed for the global batch.
+    Floating-point state becomes the mean, weighted by rows, which is exact for moving means. Integers, text, seeds and
+    values that do not depend on rows are those of the first replica, so a layer that counts its calls counts them as on
+    one device. State that depends on rows in other ways is not here: it is computed for the global batch.
 
     Attributes:
         variables: the variables.
     """
 
-    def __init__(self, variables: Sequence[keras.Variable]):
+    def __init__(self, variables: Sequence[keras.Variable], same: Collection[int] = ()):
         self.variables = variables
-        averaged = [v for v in variables if _is_averaged(v)]
+        averaged = [v for v in variables if _is_averaged(v) and id(v) not in same]
         taken = [v for v in variables if all(v is not other for other in averaged)]
         self._buckets: list[tuple[bool, list[keras.Variable], Bucket]] = [
             *((True, averaged, bucket) for bucket in buckets_of(averaged)),
             *((False, taken, bucket) for bucket in buckets_of(taken)),
         ]
+
+    @property
+    def seeds(self) -> list[keras.Variable]:
+        """The variables that are seeds of noise."""
+        return [variable for variable in self.variables if is_seed(variable)]
 
     def pack(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return one replica's values of the variables as a flat list of buffers."""
@@ -91,7 +96,10 @@ def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.
     """
     if len(values) == 1:
         return values[0]
-    weights = [tf.cast(rows, values[0].dtype) for rows in kept]
-    weights[0] += tf.cast(tf.equal(tf.add_n(weights), 0), values[0].dtype)
-    total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in zip(values, weights, strict=True)])
-    return total / tf.add_n(weights)
+    dtype = values[0].dtype
+    wide = tf.float32 if dtype.size == 2 else dtype  # a sum over rows may be too large for float16
+    weights = [tf.cast(rows, wide) for rows in kept]
+    weights[0] += tf.cast(tf.equal(tf.add_n(weights), 0), wide)
+    weighted = zip([tf.cast(value, wide) for value in values], weights, strict=True)
+    total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in weighted])
+    return tf.cast(total / tf.add_n(weights), dtype)

@@ -23,8 +23,8 @@ Run: TypeAlias = Callable[..., list[tf.Tensor]]
 def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Traced]:
     """Return the replica that was traced, and what its trace shows.
 
-    It is the given one, but its branches and loops carry all assigned state, and it reads copies of weights that are
-    looked up in several ways.
+    It is the given one, but its branches and loops carry all assigned state, it receives all seeds, and it reads copies
+    of weights that are looked up in several ways.
 
     Args:
         replica: the replica.
@@ -38,6 +38,10 @@ def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Trace
         traced = shown[-1]
         if len(traced.carried) != len(replica.carried):  # this trace has found more of the state
             replica = replace(replica, carried=traced.carried)
+            continue
+        # of Keras' default generator: a second run of the trace has to draw the same noise
+        if seeds := replica.template.without(traced.updates.seeds):
+            replica = replace(replica, template=replica.template.with_state(seeds))
             continue
         traced = _with_reads(traced, function, replica)
         copies = _copies(traced, replica.template)

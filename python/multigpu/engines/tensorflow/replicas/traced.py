@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.gradients import has_gradient_of_user
-from multigpu.engines.tensorflow.private_api.graphs import CALLS, bodies_of, body_of
+from multigpu.engines.tensorflow.private_api.graphs import CALLS, bodies_of, body_of, types_of_ops
 from multigpu.engines.tensorflow.replicas.global_batch import GlobalBatchCalls
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
 from multigpu.engines.tensorflow.replicas.noise import Draw
@@ -31,6 +31,7 @@ SUMS = (  # ops whose gradients depend on shapes alone
     *("Pack", "Reshape", "Squeeze", "StridedSlice", "Sub", "Sum", "Transpose"),
 )
 
+DRAWS = {"RandomUniformInt", "RngReadAndSkip", "StatefulUniformFullInt"}  # ops for noise of TensorFlow's generators
 OF_ZEROS_ZERO = (  # ops whose gradient of zeros is zero, where their numbers are finite
     *(*SUMS, "Abs", "AvgPool", "AvgPool3D", "BatchMatMulV2", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv3D"),
     *("Cos", "Cumsum", "DepthwiseConv2dNative", "Einsum", "Elu", "Erf", "FusedBatchNormV3", "GatherNd", "GatherV2"),
@@ -73,7 +74,7 @@ class Reach:
         A function has a gradient for all of its results: of zeros for those that are not used. It is NaN where a
         derivative is infinite, as of `log` at 0; it may be anything if a user wrote it; and some ops have none.
         """
-        return frozenset(_without_zeros(self.results, {n: self.results[n] for n in used}))
+        return frozenset(without_zeros(self.results, {n: self.results[n] for n in used}))
 
     def added(self) -> set[int]:
         """Return the numbers of the weights that are only added to results: no other gradient depends on them."""
@@ -112,7 +113,7 @@ class Reach:
         return inputs_reached([self.results[number] for number in used], function.inputs)
 
 
-def _without_zeros(results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor]) -> list[int]:
+def without_zeros(results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor]) -> list[int]:
     """Return the numbers of other results whose gradient of zeros need not be zero, up to what used ones depend on."""
     behind_used = tensors_behind(list(used.values()))
 
@@ -122,7 +123,7 @@ def _without_zeros(results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor]) 
             return ends or (x.op.type in OF_ZEROS_ZERO and not has_gradient_of_user(x.op))
         body = body_of(x.op, "f").outputs
         of_used = {n: body[n] for n, output in enumerate(x.op.outputs) if id(output) in behind_used}
-        return x.value_index not in _without_zeros(body, of_used)
+        return x.value_index not in without_zeros(body, of_used)
 
     others = {n: tensors_behind([x], behind_used) for n, x in enumerate(results) if n not in used}
     own = {n: [x for key, x in found.items() if key not in behind_used] for n, found in others.items()}
@@ -194,6 +195,11 @@ class Traced:
         if self.function is None:
             return None
         return Reach(self.function, self.function.outputs, len(self.types), self.tables)
+
+    @functools.cached_property
+    def is_repeatable(self) -> bool:
+        """Whether a second run draws the same noise: what TensorFlow's generators draw is in no input."""
+        return self.function is not None and not DRAWS.intersection(types_of_ops(self.function.graph.as_graph_def()))
 
     def give_kept(self, merged: Sequence[tf.Tensor]) -> None:
         """Give layers the merged tensors of attributes in which a replica has stored those of its slice."""

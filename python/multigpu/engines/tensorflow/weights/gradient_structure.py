@@ -13,6 +13,8 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import CALLS, body_of
 
+ENDS = ("Ceil", "Floor", "Rint", "Round", "StopGradient")  # ops whose gradient is None
+
 
 @dataclass
 class GradientStructure:
@@ -26,7 +28,6 @@ class GradientStructure:
     used: set[int] = field(default_factory=set)
     number: int = 0
     _watched: dict[int, tf.Tensor] = field(default_factory=dict)  # by the numbers of the results
-    _always: set[int] = field(default_factory=set)  # numbers of results that cannot be watched
     _connected: set[int] = field(default_factory=set)  # numbers of the weights on which the value depends
     _at_owners: bool = False
     _asked: set[int] = field(default_factory=set)  # ids of the variables that were asked about
@@ -48,7 +49,7 @@ class GradientStructure:
             return x
 
         def note(upstream: tf.Tensor) -> tf.Tensor:
-            self._go_on(again=number in self.used - self._always)
+            self._go_on(again=number in self.used)
             self.used.add(number)
             return upstream
 
@@ -59,13 +60,8 @@ class GradientStructure:
         """Return the results that a tensor of the same graph depends on, and the handles it depends on otherwise."""
         numbers = list(self._watched)
         reached = inputs_reached([tensor], [*self._watched.values(), *handles])
-        used = {numbers[i] for i in reached if i < len(numbers)} | self._always
+        used = {numbers[i] for i in reached if i < len(numbers)}
         return used, {i - len(numbers) for i in reached if i >= len(numbers)}
-
-    def take_for_used(self, numbers: Iterable[int]) -> None:
-        """Record results as used that cannot be watched."""
-        self._always.update(numbers)
-        self.used.update(numbers)
 
     def connect(self, weights: Iterable[int]) -> None:
         """Record weights that a replica has a gradient for."""
@@ -101,7 +97,7 @@ class GradientStructure:
             self._begin()
 
     def _begin(self) -> None:
-        self.used, self._connected, self._at_owners = set(self._always), set(), False
+        self.used, self._connected, self._at_owners = set(), set(), False
         self._asked, self.number = set(), self.number + 1
 
 
@@ -114,14 +110,14 @@ def inputs_reached(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) ->
 def tensors_behind(outputs: Sequence[tf.Tensor], ends: Collection[int] = ()) -> dict[int, tf.Tensor]:
     """Return the tensors from which a gradient path leads to any of the outputs, by their ids, up to some ends.
 
-    It walks backward through the graph, and through the functions that the graph calls. Gradients do not pass integers
-    or `stop_gradient`. A branch or loop is assumed to connect all of its inputs and outputs.
+    It walks backward through the graph, and through the functions that the graph calls. Gradients do not pass integers,
+    `round` or `stop_gradient`. A branch or loop is assumed to connect all of its inputs and outputs.
     """
     seen: dict[int, tf.Tensor] = {}
     pending = list(outputs)
     while pending:
         tensor = pending.pop()
-        if id(tensor) in seen or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.op.type == "StopGradient":
+        if id(tensor) in seen or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.op.type in ENDS:
             continue
         seen[id(tensor)] = tensor
         if id(tensor) not in ends:
