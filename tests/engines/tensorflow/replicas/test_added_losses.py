@@ -309,3 +309,31 @@ def noisy():
 @pytest.mark.parametrize("way", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
 def test_a_loss_of_noise_is_of_the_noise_of_one_device_whoever_draws_from_the_same_generator(way):
     assert_same_training(noisy, X, Y, compile=lambda: {**mean_squared(), **way})
+
+
+class Slope(keras.layers.Layer):
+    """Adds a loss of the slope of what it contains, as models that know physics do."""
+
+    def __init__(self, unconnected):
+        super().__init__()
+        self.unconnected = unconnected
+        self.inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(2)])
+
+    def call(self, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = self.inner(x)
+        slope = tape.gradient(y, x, unconnected_gradients=self.unconnected)
+        self.add_loss(ops.mean((slope[:, :1] - 1.0) ** 2))
+        return y
+
+
+@pytest.mark.parametrize("unconnected", ["none", "zero"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_layer_may_add_a_loss_of_a_gradient(unconnected, nested):
+    def build():
+        x = keras.Input((3,))
+        layer = Slope(unconnected)
+        return keras.Sequential([x, layer]) if nested else keras.Model(x, layer(keras.layers.Dense(3)(x)))
+
+    assert_same_training(build, X, Y, compile=mean_squared)

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import entered, replaced
+from multigpu.engines.tensorflow.batches.call_arguments import flatten_composites
+from multigpu.engines.tensorflow.private_api.gradients import is_watched
 from multigpu.engines.tensorflow.private_api.graphs import ops_that_stop_gradients
 from multigpu.engines.tensorflow.replicas.kept_tensors import Attributes, Kept
 from multigpu.private_api.callers import is_assigned_by_keras
@@ -37,6 +39,7 @@ class LayerCall:
         drawn_before: the states, before the call, of the generators of noise in use, by the ids of their variables.
         drawn_after: the states after the call.
         fails: whether it ends in an error.
+        is_watched: whether a tape of the template's own watches an input: its outputs may have a gradient there.
         stands_alone: whether all of its input and output tensors have rows, so that slices of them can be merged.
     """
 
@@ -52,6 +55,7 @@ class LayerCall:
     drawn_before: dict[int, tf.Tensor] = field(default_factory=dict)
     drawn_after: dict[int, tf.Tensor] = field(default_factory=dict)
     fails: bool = False
+    is_watched: bool = False
     stands_alone: bool = False
 
     @property
@@ -156,6 +160,7 @@ class LayerCalls:
         self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
         with self._running(made) as is_known:
             made.outputs = made.outputs if is_known else call(*args, **kwargs)
+        made.is_watched = any(map(is_watched, flatten_composites(tensors_of((args, kwargs)))))
         made.drawn_after = self.drawn()
         made.ops, made.kept = range(first, self._num_ops()), attributes.kept()
         regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES

@@ -24,7 +24,7 @@ def find_alone(calls: LayerCalls, slices: Sequence[tf.Tensor]) -> None:
     for call in all_calls(calls.root):
         tensors = _taken_and_given(call)
         merged = all(_has_rows(x, graph) and not (ragged and _is_of_slice(x)) for x in tensors)
-        call.stands_alone = bool(tensors_of(call.outputs)) and merged
+        call.stands_alone = bool(tensors_of(call.outputs)) and merged and not call.is_watched
     calls.places_with_rows = {each.place for each in calls.kept if all(_has_rows(x, graph) for x in each.tensors)}
 
 
