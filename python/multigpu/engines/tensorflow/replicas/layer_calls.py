@@ -160,7 +160,8 @@ class LayerCalls:
         self._means_to_come, first, attributes = 0, self._num_ops(), Attributes(layer)
         with self._running(made) as is_known:
             made.outputs = made.outputs if is_known else call(*args, **kwargs)
-        made.is_watched = any(map(is_watched, flatten_composites(tensors_of((args, kwargs)))))
+        taken = flatten_composites(tensors_of((args, kwargs)))
+        made.is_watched = any(is_watched(x) for x in taken if isinstance(x, tf.Tensor))  # and not weights
         made.drawn_after = self.drawn()
         made.ops, made.kept = range(first, self._num_ops()), attributes.kept()
         regularized = type(getattr(layer, "activity_regularizer", None)) in SUMS_OVER_VALUES
