@@ -36,7 +36,7 @@ def settings(value: Any) -> Any:
         return getattr(value, "__name__", type(value).__name__)
     try:
         return {type(value).__name__: settings(value.get_config())}
-    except Exception:  # of your own code, which no training on one device runs: what it does not tell is not compared
+    except Exception:  # any, of a user's code that one device never calls: then workers compare only the class
         return type(value).__name__
 
 

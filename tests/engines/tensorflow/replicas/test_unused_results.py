@@ -254,3 +254,30 @@ def test_an_added_loss_that_a_loop_leaves_out_has_none(keeps):
         return keras.Sequential([keras.Input((6,)), layers.Dense(3), AddsLoss(keeps), layers.Dense(1)])
 
     assert_same_gradients(build, lambda called: ops.mean(called(X, training=True) ** 2), within=lambda step: step)
+
+
+def test_with_noise_that_a_second_run_would_draw_anew_there_is_no_second_run():
+    """The output is linear in the kernel: its slope belongs to the noise of its own forward pass."""
+
+    class Draws(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(1, use_bias=False)
+
+        def call(self, x):
+            y = self.dense(x * tf.random.normal(tf.shape(x)))
+            return y, ops.exp(y)
+
+    model = Draws()
+    model(X)
+    parallel = multi_gpu_model(model, gpus=3)
+    tf.random.set_seed(None)  # with one, both runs of the first step would begin alike
+
+    @tf.function
+    def difference():
+        with tf.GradientTape() as tape:
+            y = ops.sum(parallel(X, training=True)[0])
+        return y - ops.sum(tape.gradient(y, model.dense.kernel.value) * model.dense.kernel)
+
+    for _ in range(3):
+        assert abs(difference()) < 1e-4

@@ -98,8 +98,9 @@ class ReplicaRun(Run):
         if traced.reach is None:
             return made
         if key not in traced.using:
-            cut = traced.reach.cut(used) if traced.is_repeatable else None
-            traced.using[key] = trace(replace(self.replica, cut=cut))[1].function if cut else traced.function
+            cut = traced.reach.cut(used)
+            again = bool(cut) and traced.is_repeatable
+            traced.using[key] = trace(replace(self.replica, cut=cut))[1].function if again else traced.function
         function = traced.using[key]
         return made if function is traced.function else _under_tape(function, made.sources, traced.tables)
 
