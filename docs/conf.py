@@ -33,7 +33,8 @@ myst_heading_anchors = 4
 default_role = "code"  # `name` in a docstring, as in Markdown
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say what is taken
-autodoc_class_signature = "separated"  # only multigpu makes these objects
+# only multigpu makes the objects of these classes
+autodoc_class_signature, autodoc_default_options = "separated", {"exclude-members": "__init__, __new__"}
 napoleon_use_rtype = False
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", "(?!multigpu).*")]  # other packages are not part of this site

@@ -53,7 +53,7 @@ class Estimate(Table[DeviceEstimate]):
 
     @functools.cached_property
     def layers(self) -> LayerTable:
-        """The calls of the template's layers, one row each: weights, work, and the bytes that a cut there transfers.
+        """The calls of the template's layers, one row each, with weights, work, and the bytes that a cut transfers.
 
         The first access traces the template, which takes most of a second for a large one.
 
