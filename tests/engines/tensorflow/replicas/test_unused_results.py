@@ -281,3 +281,25 @@ def test_with_noise_that_a_second_run_would_draw_anew_there_is_no_second_run():
 
     for _ in range(3):
         assert abs(difference()) < 1e-4
+
+
+HEADS = {
+    "gelu": lambda x: layers.Dense(2, "gelu")(x),
+    "silu": lambda x: layers.Dense(2, "silu")(x),
+    "softmax": lambda x: layers.Dense(2, "softmax")(x),
+    "normalized": lambda x: layers.LayerNormalization()(layers.BatchNormalization()(layers.Dense(2)(x))),
+    "recurrent": lambda x: layers.GRU(3)(layers.Reshape((4, 2))(x)),
+    "regularized": lambda x: layers.Dense(2, activity_regularizer="l2")(x),
+    "of convolutions": lambda x: layers.MaxPool1D(2)(layers.Conv1D(3, 2)(layers.Reshape((4, 2))(x))),
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_direct_calls_stay_functions_where_gradients_of_zeros_are_zero(head):
+    x = keras.Input((6,))
+    hidden = layers.Dense(8, "relu")(x)
+    parallel = multi_gpu_model(keras.Model(x, [layers.Dense(1)(hidden), head(hidden)]), gpus=3)
+    with tf.GradientTape():
+        parallel(X, training=True)
+        parallel(X, training=True)
+    assert not parallel._spread._as_function._untaped

@@ -120,7 +120,7 @@ class CallAsFunction:
         results = tf.nest.flatten(given, expand_composites=True)
         gates, graph = _gates_of(results, merged), tf.compat.v1.get_default_graph()
         tensors = [x for x in results if tf.is_tensor(x) and is_differentiable(x)]
-        if any(_cut(x, merged) or without_zeros(tensors, {n: x}) for n, x in enumerate(tensors)):
+        if any(_has_cut(n, tensors, merged) for n in range(len(tensors))):
             self._untaped.add(graph)
         self._gates[graph], self._kept[graph] = gates, merged.kept
         return given
@@ -160,11 +160,12 @@ def _behind(tensor: tf.Tensor, merged: Merged) -> list[tf.Variable]:
     return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
 
 
-def _cut(tensor: tf.Tensor, merged: Merged) -> frozenset[int]:
-    """Return the results of replicas from which no gradient may come back if only this tensor of the trace is used."""
+def _has_cut(used: int, tensors: Sequence[tf.Tensor], merged: Merged) -> bool:
+    """Return whether gradients of zeros need not be zero, in replicas or behind them, if only one tensor is used."""
     reach = merged.traced.reach
     assert reach is not None  # it was traced
-    return reach.cut(merged.structure.behind(tensor, [])[0])
+    of_replicas, x = merged.structure.behind(tensors[used], [])[0], tensors[used]
+    return bool(reach.cut(of_replicas) or without_zeros(tensors, {used: x}, reach.has_custom_gradient))
 
 
 def _added(merged: Merged) -> list[tf.Variable]:

@@ -102,4 +102,4 @@ def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.
     weights[0] += tf.cast(tf.equal(tf.add_n(weights), 0), wide)
     weighted = zip([tf.cast(value, wide) for value in values], weights, strict=True)
     total = tf.add_n([tf.math.multiply_no_nan(value, rows) for value, rows in weighted])
-    return tf.cast(total / tf.add_n(weights), dtype)
+    return tf.cast(tf.math.divide_no_nan(total, tf.add_n(weights)), dtype)  # whose gradient of zeros is zero

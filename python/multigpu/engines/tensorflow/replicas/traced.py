@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.private_api.gradients import has_gradient_of_user
@@ -33,12 +34,13 @@ SUMS = (  # ops whose gradients depend on shapes alone
 
 DRAWS = {"RandomUniformInt", "RngReadAndSkip", "StatefulUniformFullInt"}  # ops for noise of TensorFlow's generators
 OF_ZEROS_ZERO = (  # ops whose gradient of zeros is zero, where their numbers are finite
-    *(*SUMS, "Abs", "AvgPool", "AvgPool3D", "BatchMatMulV2", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv3D"),
-    *("Cos", "Cumsum", "DepthwiseConv2dNative", "Einsum", "Elu", "Erf", "FusedBatchNormV3", "GatherNd", "GatherV2"),
-    *("L2Loss", "LeakyRelu", "LogSoftmax", "MatMul", "Max", "MaxPool", "MaxPool3D", "Maximum", "Min", "Minimum"),
-    *("MirrorPad", "Mul", "Pad", "PadV2", "Relu", "Relu6", "ResizeBilinear", "ResizeNearestNeighbor", "ReverseV2"),
-    *("Rsqrt", "SelectV2", "Selu", "Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Softsign", "Split", "SplitV"),
-    *("Square", "SquaredDifference", "Tanh", "Tile", "Unpack"),
+    *(*SUMS, "Abs", "Atan", "AvgPool", "AvgPool3D", "BatchMatMulV2", "BroadcastTo", "ClipByValue", "Conv2D"),
+    *("Conv2DBackpropInput", "Conv3D", "Cos", "Cumsum", "DepthwiseConv2dNative", "DivNoNan", "Einsum", "Elu", "Erf"),
+    *("Erfc", "Fill", "FusedBatchNormV3", "GatherNd", "GatherV2", "L2Loss", "LeakyRelu", "LogSoftmax", "MatMul"),
+    *("Max", "MaxPool", "MaxPool3D", "Maximum", "Min", "Minimum", "MirrorPad", "Mul", "MulNoNan", "OnesLike", "Pad"),
+    *("PadV2", "Relu", "Relu6", "ResizeBilinear", "ResizeNearestNeighbor", "ReverseV2", "Rsqrt", "SelectV2", "Selu"),
+    *("Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Softsign", "Split", "SplitV", "Square", "SquaredDifference"),
+    *("Tanh", "TensorListFromTensor", "TensorListSetItem", "Tile", "Unpack", "ZerosLike"),
 )
 
 
@@ -56,12 +58,14 @@ class Reach:
         results: its results, in its graph.
         num_weights: the number of weights, which are its first inputs.
         tables: the variables that it reads itself.
+        has_custom_gradient: whether code of a user has a custom gradient in it.
     """
 
     function: tf.types.experimental.ConcreteFunction
     results: Sequence[tf.Tensor]
     num_weights: int
     tables: Sequence[tf.Variable]
+    has_custom_gradient: bool
     _of_gradients: dict[tuple, set[int]] = field(default_factory=dict)  # answers that are known
 
     def weights_of(self, used: Iterable[int]) -> set[int]:
@@ -74,7 +78,7 @@ class Reach:
         A function has a gradient for all of its results: of zeros for those that are not used. It is NaN where a
         derivative is infinite, as of `log` at 0; it may be anything if a user wrote it; and some ops have none.
         """
-        return frozenset(without_zeros(self.results, {n: self.results[n] for n in used}))
+        return frozenset(without_zeros(self.results, {n: self.results[n] for n in used}, self.has_custom_gradient))
 
     def added(self) -> set[int]:
         """Return the numbers of the weights that are only added to results: no other gradient depends on them."""
@@ -113,17 +117,32 @@ class Reach:
         return inputs_reached([self.results[number] for number in used], function.inputs)
 
 
-def without_zeros(results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor]) -> list[int]:
-    """Return the numbers of other results whose gradient of zeros need not be zero, up to what used ones depend on."""
+def without_zeros(
+    results: Sequence[tf.Tensor], used: Mapping[int, tf.Tensor], has_custom_gradient: bool = True
+) -> list[int]:
+    """Return the numbers of other results whose gradient of zeros need not be zero, up to what used ones depend on.
+
+    Args:
+        results: the results of a function, in its graph.
+        used: the results that are used, by number.
+        has_custom_gradient: whether code of a user has a custom gradient in the graph. Those of TensorFlow, as of silu,
+            are zero.
+    """
     behind_used = tensors_behind(list(used.values()))
 
     def is_zero(x: tf.Tensor) -> bool:
-        if x.op.type not in CALLS:
-            ends = not any(map(is_differentiable, x.op.inputs))
-            return ends or (x.op.type in OF_ZEROS_ZERO and not has_gradient_of_user(x.op))
-        body = body_of(x.op, "f").outputs
-        of_used = {n: body[n] for n, output in enumerate(x.op.outputs) if id(output) in behind_used}
-        return x.value_index not in without_zeros(body, of_used)
+        op = x.op
+        if op.type in CALLS:
+            body = body_of(op, "f").outputs
+            of_used = {n: body[n] for n, output in enumerate(op.outputs) if id(output) in behind_used}
+            return x.value_index not in without_zeros(body, of_used, has_custom_gradient)
+        if not any(map(is_differentiable, op.inputs)):
+            return True
+        if op.type == "RealDiv":
+            return bool(np.all(tf.get_static_value(op.inputs[1])))  # False if the value is not known
+        if bodies := [body for body, _ in bodies_of(op)]:  # of a branch or loop
+            return all(is_zero(made) for body in bodies for each in body.get_operations() for made in each.outputs)
+        return op.type in OF_ZEROS_ZERO and not (has_custom_gradient and has_gradient_of_user(op))
 
     others = {n: tensors_behind([x], behind_used) for n, x in enumerate(results) if n not in used}
     own = {n: [x for key, x in found.items() if key not in behind_used] for n, found in others.items()}
@@ -194,7 +213,8 @@ class Traced:
         """Which weights lead to which results. Unknown op by op, where all tensors with a gradient lead to one."""
         if self.function is None:
             return None
-        return Reach(self.function, self.function.outputs, len(self.types), self.tables)
+        has_custom_gradient = bool(self.calls.with_custom_gradient)
+        return Reach(self.function, self.function.outputs, len(self.types), self.tables, has_custom_gradient)
 
     @functools.cached_property
     def is_repeatable(self) -> bool:
