@@ -27,8 +27,8 @@ as_in_keras3 <- function(name, x) {
   isNamespaceLoaded("keras3") && any(vapply(setdiff(class(x), "multigpu_tensor"), found, NA))
 }
 
-# The value of a function of a tensor, with the methods of those packages. The object stays the same, so its class has to
-# come back.
+# The value of a function of a tensor, with the methods of those packages. The object stays the same, so its class has
+# to come back.
 with_other_methods <- function(x, f) {
   depth <- loaded$depth
   classes <- class(x)
