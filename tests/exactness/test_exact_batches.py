@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from cases import soak
 from equality import assert_same_training, dense_model, mean_squared, measured, random_rows
+from keras import ops
 
 from multigpu import multi_gpu_model, synchronize_batch_norm
 
@@ -56,6 +57,34 @@ def test_batch_normalization_of_one_row_is_finite(gpus):
     assert np.isfinite(parallel.train_on_batch(x, x))
     np.testing.assert_allclose(template.layers[0].moving_mean.numpy(), 0.1 * x[0], rtol=1e-4)
     np.testing.assert_allclose(template.layers[0].moving_variance.numpy(), np.full(3, 0.9), rtol=1e-4)
+
+
+class GradientOfLengthOne(keras.layers.Layer):
+    """The identity, with the gradient of each row divided by its length: NaN for one of zeros."""
+
+    def call(self, x):
+        @ops.custom_gradient
+        def identity(x):
+            def gradient(*args, upstream=None):
+                of_rows = args[-1] if upstream is None else upstream
+                return of_rows / ops.norm(of_rows, axis=-1, keepdims=True)
+
+            return x + 0.0, gradient
+
+        return identity(x)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("rows", [2, soak(3)])
+def test_an_idle_replica_adds_no_gradient_of_a_user(rows, order):
+    def build():
+        normalization = keras.layers.BatchNormalization()
+        inner = {"before": [normalization, GradientOfLengthOne()], "after": [GradientOfLengthOne(), normalization]}
+        layers = [keras.layers.Dense(4), *inner[order], keras.layers.Dense(2)]
+        return synchronize_batch_norm(keras.Sequential([keras.Input((3,)), *layers]))
+
+    x, y = random_rows(14 + rows, 3), random_rows(14 + rows, 2)
+    assert_same_training(build, x, y, compile=mean_squared, gpus=4, batch_size=7, only_fit=True)
 
 
 # What goes wrong under MirroredStrategy -------------------------------------------------------------------------------

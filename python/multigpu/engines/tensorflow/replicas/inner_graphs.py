@@ -22,29 +22,33 @@ from multigpu.base.replaced import replaced
 from multigpu.engines.tensorflow.private_api.gradients import custom_gradient, dense
 from multigpu.engines.tensorflow.private_api.inner_graphs import as_written, fresh, handled, is_compiled
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, in_replica
-from multigpu.engines.tensorflow.replicas.tapes import floating
+from multigpu.engines.tensorflow.replicas.tapes import floating, is_differentiable
 
 LIBRARIES = ("tensorflow", "keras", "multigpu")  # whose custom gradients keep rows apart
 
 Context = Callable[[ReplicaScope], contextlib.AbstractContextManager[None]]
 
 
-def as_one_graph(scope: ReplicaScope, context: Context | None = None) -> contextlib.AbstractContextManager[None]:
+def as_one_graph(
+    scope: ReplicaScope, context: Context | None = None, kept: tf.Tensor | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Make functions, branches and loops parts of one replica, inside a `with` block.
 
     Args:
         scope: the variables of the replica.
         context: the context in which a part of it is computed again, given the variables. None if no part is.
+        kept: the number of its rows that count. None if it is not idle.
     """
-    return handled(_InnerGraphs(scope, context), in_replica)
+    return handled(_InnerGraphs(scope, context, kept), in_replica)
 
 
 class _InnerGraphs:
     """Replacements of TensorFlow's functions. Their first argument is TensorFlow's own."""
 
-    def __init__(self, scope: ReplicaScope, context: Context | None) -> None:
+    def __init__(self, scope: ReplicaScope, context: Context | None, kept: tf.Tensor | None) -> None:
         self._scope = scope
         self._context = context
+        self._kept = kept
 
     def function(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a `tf.function`."""
@@ -102,9 +106,16 @@ class _InnerGraphs:
 
     def custom_gradient(self, original: Callable, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function with a custom gradient, which may see all rows of a slice if it is the user's."""
-        if self._scope.calls and function.__module__.partition(".")[0] not in LIBRARIES:
-            self._scope.calls.note_custom_gradient()
+        if function.__module__.partition(".")[0] not in LIBRARIES:
+            if self._kept is not None:
+                args = tf.nest.map_structure(self._of_rows, args)
+            if self._scope.calls:
+                self._scope.calls.note_custom_gradient()
         return original(function, args, kwargs)
+
+    def _of_rows(self, x: Any) -> Any:
+        """Return a tensor that gets no gradient in an idle replica: that of a user need not be zero for zeros."""
+        return _with_rows(x, self._kept) if tf.is_tensor(x) and is_differentiable(x) else x
 
     def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of `tf.recompute_grad`. Op by op, and in a branch or loop, it is computed once."""
@@ -112,6 +123,12 @@ class _InnerGraphs:
             with replaced(self._scope, "dense_gradients", True):  # as those of `tf.recompute_grad` are
                 return function(*args, **kwargs)
         return _Recomputed(self._scope, self._context, function, args, kwargs).results()
+
+
+@custom_gradient
+def _with_rows(x: tf.Tensor, kept: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+    count = lambda upstream: tf.math.multiply_no_nan(upstream, tf.cast(tf.minimum(kept, 1), x.dtype))  # noqa: E731
+    return tf.identity(x), lambda upstream: (count(upstream), None)
 
 
 def _as_tensors(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -218,7 +218,7 @@ class Replica:
         in_parts = scopes_noted(parts.scope) if self.plan.groups else contextlib.nullcontext()
         once = self.plan.groups or statistics.layers  # stages and sums over replicas are for one forward pass
         again = None if once else functools.partial(self._around, noise=noise, position=position, parts=parts)
-        one_graph = as_one_graph(scope, again)
+        one_graph = as_one_graph(scope, again, position.kept)
         with scope, inside_replica(), in_parts, shared, tables.looked_up_by_layers(), noise.of_slice(), one_graph:
             yield
 
