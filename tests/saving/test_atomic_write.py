@@ -68,7 +68,7 @@ def test_where_this_user_may_not_write_is_one_clear_error_and_the_old_file_stays
     """Tests may run as root, who may write anywhere: the question whether one may is answered for it."""
     (tmp_path / name).write_text("old")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert_refused(save, parallel, tmp_path / name, errno.EACCES, "this user may not write there")
+    assert_refused(save, parallel, tmp_path / name, errno.EACCES, "this user may not write it")
     assert (tmp_path / name).read_text() == "old"
 
 

@@ -73,8 +73,7 @@ def resume(folder: Path) -> dict[str, list]:
             path = folder / f"{before}-{name}{ending}"
             if ending == ".weights.h5":
                 model = on(dense_net(optimizer=OPTIMIZERS[name]()), after)
-                if after == 1:
-                    model.optimizer.build(model.trainable_variables)  # or Keras leaves its state out
+                model.optimizer.build(model.trainable_variables)  # or Keras leaves its state out
                 model.load_weights(path)
             else:
                 load = keras.saving.load_model if ending == ".keras" else load_trusted
@@ -211,6 +210,7 @@ def test_owners_and_slots_stay_where_they_are_when_weights_are_loaded(ending, tm
     parallel = multi_gpu_model(template, gpus=4)
     owners = [locate(weight) for weight in template.weights]
     assert len(set(owners)) > 1
+    parallel.optimizer.build(template.trainable_variables)
     parallel.load_weights(path)
     assert [locate(weight) for weight in template.weights] == owners
     slots = parallel.optimizer.variables[2:]

@@ -59,7 +59,7 @@ def _weights_loaded_as_before(load_weights: Callable) -> Callable:
     def loaded(
         self: keras.Model, filepath: Any, by_name: bool = False, skip_mismatch: bool = False, **kwargs: Any
     ) -> None:
-        if _is_hdf5(filepath) and not _is_named(filepath, ".weights.h5"):
+        if by_name or (_is_hdf5(filepath) and not _is_named(filepath, ".weights.h5")):
             load_model_weights_hdf5(self, filepath, by_name, skip_mismatch, **kwargs)
         else:
             load_weights(self, filepath, skip_mismatch=skip_mismatch, **kwargs)

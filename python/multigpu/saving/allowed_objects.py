@@ -15,10 +15,10 @@ from multigpu.private_api.serialization import KerasSaveable, names_found_by, ob
 
 WITH_CODE = (keras.layers.Lambda, keras.layers.TFSMLayer, keras.layers.TorchModuleWrapper)
 CLASSES = (
-    KerasSaveable,  # layers, models, operations, losses, metrics, optimizers, quantizers, features
+    KerasSaveable,  # layers, models, operations, losses, metrics, optimizers, features
     *(keras.optimizers.schedules.LearningRateSchedule, keras.optimizers.OptimizerMap, keras.random.SeedGenerator),
     *(keras.initializers.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint, keras.DTypePolicy),
-    *(keras.quantizers.QuantizationConfig, keras.distillation.DistillationLoss),
+    *(keras.quantizers.Quantizer, keras.quantizers.QuantizationConfig, keras.distillation.DistillationLoss),
 )
 MODULES_OF_FUNCTIONS = (keras.activations, keras.losses, keras.metrics)
 MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are not activations, losses or metrics

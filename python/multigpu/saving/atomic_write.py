@@ -13,14 +13,16 @@ from multigpu.base.arguments import check_path
 from multigpu.base.refusal import refuse
 from multigpu.saving.temporary_folder import folder_beside
 
+MAY_NOT_WRITE = "this user may not write it, or new files in its folder. Choose another path, or change the permissions"
 HINTS = {
     errno.ENOSPC: "the disk is full. Free some space, or save elsewhere",
     errno.EDQUOT: "the disk quota is used up. Free some space, or save elsewhere",
     errno.EFBIG: "the file is larger than this process or file system allows. Save elsewhere",
     errno.ENOENT: "its folder is not there. Make the folder first",
     errno.ENOTDIR: "its folder is a file. Choose another path",
-    errno.EACCES: "this user may not write there. Choose another path, or change the permissions",
-    errno.EPERM: "this user may not write there. Choose another path, or change the permissions",
+    errno.EACCES: MAY_NOT_WRITE,
+    errno.EPERM: MAY_NOT_WRITE,
+    errno.EBUSY: "it is mounted by itself, so it cannot be replaced. Mount its folder, or choose another path",
     errno.EROFS: "the disk is read-only. Choose another path",
     errno.EISDIR: "it is a folder. Choose the path of a file",
     errno.EINVAL: "it is not a regular file. Choose another path",
@@ -31,7 +33,7 @@ HINTS = {
 def expanded(filepath: Any) -> Path:
     """Return a path with `~` replaced by the home folder."""
     check_path("filepath", filepath)
-    return Path(os.fsdecode(filepath)).expanduser()
+    return Path(os.path.expanduser(os.fsdecode(filepath)))  # which leaves `~name` if there is no such user
 
 
 def atomic_write(filepath: Any, write: Callable[[Path], Any], ending: str = "", overwrite: bool = True) -> None:
@@ -118,14 +120,14 @@ def _clear_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        number = _errno(error)
-        if number not in HINTS:
-            raise
+        number, named = errno_of(error), getattr(error, "filename", None)
+        if number not in HINTS or (named and target.parent not in Path(os.fsdecode(named)).parents):
+            raise  # also errors of a user's own code about another file
         message = f"Expected a path where a file can be written. Received one where that fails: {HINTS[number]}"
         raise OSError(number, message, str(target)) from error
 
 
-def _errno(error: BaseException) -> int | None:
-    """Return the system's error number. The HDF5 library puts it into its message, sometimes as a RuntimeError."""
-    found = re.search(r"\berrno = (\d+)", str(error))
+def errno_of(error: BaseException | str) -> int | None:
+    """Return the system's number of an error, or of its message: the HDF5 library puts it there."""
+    found = re.search(r"\berrno (?:= )?(\d+)", str(error), re.IGNORECASE)
     return int(found[1]) if found else getattr(error, "errno", None)

@@ -57,7 +57,7 @@ def build(
             config = nested_config(model_config, nested_template(layers)) or model_config
             model = model_from_legacy_config(config, num_elements if safe_mode else None)
         if compile and training_config is not None:
-            what = "Compile it yourself after `compile=False`, or pass the missing objects as"
+            what = "Read it by `load_model_hdf5()` with `compile=False` and compile it, or pass the missing objects as"
             with _explained("that can be compiled as it was", what):
                 model.compile(**compile_arguments_of(training_config, custom_objects))
     return model

@@ -1,12 +1,15 @@
 """Errors of files: each names the file, what was expected, and what was received."""
 
 import contextlib
+import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from multigpu.base.refusal import refuse, with_more
 from multigpu.engines import OUT_OF_MEMORY
+from multigpu.saving.atomic_write import errno_of
 
 
 class UntrustedFileError(OSError, ValueError):
@@ -31,6 +34,18 @@ class NoReader(RuntimeError):  # noqa: N818 (it names what is missing)
 def refused(filepath: Any, received: str, remedy: str, expected: str = "an HDF5 file of a model or its weights") -> Any:
     """Return the error for a file."""
     return refuse(expected, f"{os.fspath(filepath)!r}, {received}", remedy, UntrustedFileError)
+
+
+def damaged(filepath: Any, what: str, reason: str) -> Exception:
+    """Return the error for a file of which no copy can be made, because it is damaged, or for want of room."""
+    if errno_of(reason) not in (errno.ENOSPC, errno.EDQUOT):
+        return refused(filepath, f"{what}: {reason}", "Use another copy of it.")
+    return refuse(
+        f"room for a copy of {os.fspath(filepath)!r} in the folder for temporary files",
+        f"{tempfile.gettempdir()!r}, which is full: {reason}",
+        "Free some space there, or set the environment variable TMPDIR to another folder before Python starts.",
+        OSError,
+    )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from keras.saving import save_model  # Keras' own, also where `restore_old_names()` replaces it
 
 from multigpu.private_api.layers import compile_arguments, restore_compile_arguments
 from multigpu.saving.atomic_write import atomic_write
@@ -22,12 +23,13 @@ def write_model(template: keras.Model, filepath: Any, overwrite: bool, **kwargs:
         compiled_with = compile_arguments(template) if template.compiled else None
         with new_hdf5(path) as file, _without_advice():
             try:
-                keras.saving.save_model(template, file, **kwargs)
+                save_model(template, file, **kwargs)
             finally:
                 if compiled_with is not None:  # Keras removes the optimizer from the model's own arguments
                     restore_compile_arguments(template, compiled_with)
             if "training_config" in file.attrs:
-                file.attrs["training_config"] = json.dumps(loadable(json.loads(file.attrs["training_config"])))
+                training_config = json.loads(file.attrs["training_config"])
+                file.attrs["training_config"] = json.dumps(loadable(training_config, compile_arguments(template)))
 
     atomic_write(filepath, write, ".h5", overwrite)
 

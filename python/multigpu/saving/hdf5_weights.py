@@ -1,5 +1,6 @@
 """Save and load weights as HDF5 files, under the names that R uses."""
 
+import itertools
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,8 +115,8 @@ def _write_listed(template: keras.Model, path: Path) -> None:
 def _write_weights(group: h5py.Group, weights: list[keras.Variable]) -> None:
     names: list[str] = []
     for weight in weights:
+        numbered = (f"{weight.path}_{number}" for number in itertools.count(1))
         # parts of one layer may contain layers of the same name
-        taken = sum(name == weight.path or name.startswith(f"{weight.path}_") for name in names)
-        names.append(f"{weight.path}_{taken}" if taken else weight.path)
+        names.append(next(name for name in itertools.chain([weight.path], numbered) if name not in names))
         group.create_dataset(names[-1], data=np.asarray(weight))
     list_names(group, "weight_names", names)

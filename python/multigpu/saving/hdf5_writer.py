@@ -36,6 +36,16 @@ def new_hdf5(path: Path) -> Iterator[NamedFile]:
     """Give a new HDF5 file to write to, inside a `with` block, at whose end it is written to disk."""
     with new_buffer(path) as buffer, NamedFile(buffer, "w") as file:
         yield file
+        _widen_bfloat16(file)
+
+
+def _widen_bfloat16(file: h5py.File) -> None:
+    """Write bfloat16 as float32: HDF5 does not have it, and h5py writes its bytes, which nobody reads as numbers."""
+    found: list[h5py.Dataset] = []
+    file.visititems(lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None)
+    for name, values in [(each.name, each[()]) for each in found if each.dtype.str == "|V2"]:
+        del file[name]
+        file[name] = values.view("bfloat16").astype("float32")
 
 
 def write_unlisted(template: keras.Model, path: Path) -> None:

@@ -31,11 +31,11 @@ def find_pairs(
     layers = listed_layers(group)
     parts: list[Part]
     name = nested_template(layers)
-    if name is not None and is_wrapped_for(layers, model):
+    if by_name:
+        parts = _parts_by_name(layers, model)
+    elif name is not None and is_wrapped_for(layers, model):
         say_unwrapped(group.file, filepath, name)
         parts = [(saved_order(model), layers[name], f"the template (layer {name!r} in the file)")]
-    elif by_name:
-        parts = _parts_by_name(layers, model)
     else:
         parts = _parts_by_order(layers, model)
     if TOP_LEVEL in group and own_weights(model):

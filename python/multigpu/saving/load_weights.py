@@ -13,7 +13,7 @@ import keras
 from multigpu.base.refusal import refuse
 from multigpu.private_api.layers import variables_of
 from multigpu.saving.atomic_write import expanded
-from multigpu.saving.file_errors import naming, refused
+from multigpu.saving.file_errors import damaged, naming, refused
 from multigpu.saving.hdf5_writer import NamedBuffer
 from multigpu.saving.layer_matching import find_pairs, listed_group
 from multigpu.saving.untrusted_hdf5 import MAX_UNFOLDING, SPARE_BYTES, opened
@@ -33,10 +33,9 @@ def load_into(
 ) -> None:
     """Read weights in any format of Keras, recognized by the contents of the file, not by its name."""
     path = expanded(filepath)
-    with naming(filepath):
+    with naming(filepath), unchanged_on_error(template):
         if path.is_dir() or path.suffix == ".json" or "://" in str(filepath):  # several files, or remote files
-            with unchanged_on_error(template):
-                keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
+            keras.Model.load_weights(template, filepath, skip_mismatch=skip_mismatch, **kwargs)
             return
         archived = path.is_file() and zipfile.is_zipfile(path)
         with (
@@ -44,6 +43,12 @@ def load_into(
             opened(inner, safe_mode, "copy.weights.h5") as file,
         ):
             group = listed_group(file)
+            if group is not None and kwargs:
+                raise refuse(
+                    "`load_weights()` of a file that lists weights by layer without further arguments",
+                    ", ".join(f"`{name}`" for name in kwargs),
+                    "It takes `by_name`, `skip_mismatch`, `reshape` and `safe_mode`.",
+                )
             if group is not None:
                 assign(find_pairs(group, template, path, by_name, skip_mismatch, reshape), template)
             elif by_name:
@@ -60,19 +65,13 @@ def load_into(
 def _load_unlisted(
     template: keras.Model, file: h5py.File, shown: Path, skip_mismatch: bool, kwargs: dict[str, Any]
 ) -> None:
-    """Read the format of `.weights.h5`, with the optimizer's state, which Keras skips for a new optimizer."""
+    """Read the format of `.weights.h5`, with the optimizer's state, which Keras skips for an optimizer without one."""
     if not file.visit(lambda name: name.rsplit("/", 1)[-1] == "vars" or None):
         raise refused(shown, "in which no weights are listed", "Use another copy of it.")
-    optimizer = getattr(template, "optimizer", None)
-    saved = file.get("optimizer/vars")
-    new = optimizer if isinstance(optimizer, keras.Optimizer) and not optimizer.built else None
-    if new is not None and saved is not None and len(saved) > len(new.variables):
-        new.build(template.trainable_variables)
     path = file.filename  # Keras chooses the format by its ending
     named = path if path.endswith(".weights.h5") else NamedBuffer(Path(path).read_bytes())
     try:
-        with unchanged_on_error(template):
-            keras.Model.load_weights(template, named, skip_mismatch=skip_mismatch, **kwargs)
+        keras.Model.load_weights(template, named, skip_mismatch=skip_mismatch, **kwargs)
     except (ValueError, KeyError) as error:
         raise refuse(
             "weights that fit the model",
@@ -108,6 +107,5 @@ def _extracted(path: Path, folder: str) -> Path:
             if not too_large:
                 return Path(archive.extract(IN_ARCHIVE, folder))
     except Exception as error:  # encrypted, truncated, or unknown compression: each raises a different error
-        what = f"a damaged or encrypted `.keras` file ({type(error).__name__}: {error})"
-        raise refused(path, what, "Use another copy of it.") from error
+        raise damaged(path, "a damaged or encrypted `.keras` file", f"{type(error).__name__}: {error}") from error
     raise refused(path, "a zip archive that expands to many times its size", "Use a copy without compression.")

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from typing import Any
 
 import h5py
@@ -23,6 +24,7 @@ class Copy:
 
     def __init__(self, budget: int):
         self.budget = budget
+        self.started = time.process_time()
         self.seen: set[int] = set()
         self.bytes = 0
 
@@ -88,7 +90,7 @@ class Copy:
 
     def _grant_time(self) -> None:
         """Allow time for all objects and bytes so far, including those that are about to be read."""
-        allow(START_SECONDS + len(self.seen) * SECONDS_PER_OBJECT + self.bytes / BYTES_PER_SECOND)
+        allow(self.started + START_SECONDS + len(self.seen) * SECONDS_PER_OBJECT + self.bytes / BYTES_PER_SECOND)
 
     def _afford(self, name: str, number: int) -> None:
         if number > self.budget:
@@ -98,7 +100,7 @@ class Copy:
 def copy_file(source: str, target: str, budget: int) -> dict[str, Any]:
     """Copy the file, and return why that failed, if it did."""
     limit_memory(budget + SPARE_MEMORY)
-    allow(START_SECONDS)
+    allow(time.process_time() + START_SECONDS)
     try:
         with h5py.File(source, "r") as file, h5py.File(target, "w", libver="latest") as copy:
             Copy(budget).group(file, copy)

@@ -18,14 +18,24 @@ RESOLVED_BY_COMPILE = ("accuracy", "acc", "crossentropy", "ce")  # chosen by the
 KEPT = ("loss_weights", "run_eagerly", "steps_per_execution", "jit_compile", "auto_scale_loss")
 
 
-def loadable(training_config: dict[str, Any]) -> dict[str, Any]:
-    """Return losses under names that Keras finds again: it writes "mse" and then looks for a function of that name."""
+def loadable(training_config: dict[str, Any], compiled_with: dict[str, Any]) -> dict[str, Any]:
+    """Return losses under names that Keras finds again: it writes "mse" and then looks for a function of that name.
 
-    def full_name(loss: str) -> str:
+    A function of the user's own that has the name of one of Keras is written as a function.
+
+    Args:
+        training_config: what Keras has written.
+        compiled_with: the arguments of `compile()`.
+    """
+    functions = {f.__name__: f for f in keras.tree.flatten(compiled_with.get("loss")) if inspect.isfunction(f)}
+
+    def full_name(loss: str) -> Any:
         try:
             found = keras.losses.get(loss)
         except ValueError:  # a custom loss
             return loss
+        if functions.get(loss, found) is not found:
+            return keras.saving.serialize_keras_object(functions[loss])
         return found.__name__ if inspect.isfunction(found) else loss
 
     return {**training_config, "loss": _map_names(full_name, training_config.get("loss"))}
@@ -92,14 +102,15 @@ def _made_optimizer(config: dict[str, Any]) -> Any:
     """Make an optimizer from a configuration. Keras 2 prefixed the class, and wrote arguments that Keras 3 lacks."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
     known = getattr(keras.optimizers, name, None)
-    if not inspect.isclass(known) or not isinstance(config.get("config"), dict):
+    is_registered = keras.saving.get_registered_object(config["class_name"]) is not None
+    if is_registered or not inspect.isclass(known) or not isinstance(config.get("config"), dict):
         return keras.optimizers.deserialize(config)
     takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
     arguments = {key: value for key, value in config["config"].items() if key in takes or (key == "decay" and value)}
-    return keras.optimizers.deserialize({"class_name": name, "config": arguments})
+    return known.from_config(arguments)
 
 
-def _map_names(function: Callable[[str], str], config: Any) -> Any:
+def _map_names(function: Callable[[str], Any], config: Any) -> Any:
     if isinstance(config, str):
         return function(config)
     if isinstance(config, dict) and "class_name" not in config:
@@ -120,15 +131,16 @@ def restore_optimizer(file: h5py.File, model: keras.Model) -> None:
     if not isinstance(group, h5py.Group):
         return
     names = listed_names(group, "weight_names")
+    before = list(model.optimizer.variables)
     model.optimizer.build(model.trainable_variables)
     wanted = list(model.optimizer.variables)
     if any(name.endswith(":0") for name in names):  # Keras 2, which kept the learning rate elsewhere
         names = _in_order_of_keras_3(names)
-        wanted = [variable for variable in wanted if variable.name != "learning_rate"]
+        before, wanted = ([v for v in some if v.name != "learning_rate"] for some in (before, wanted))
     arrays = [group.get(name) for name in names]
     shapes = [getattr(array, "shape", None) for array in arrays]
-    if len(shapes) > 0 and set(shapes) == {()} and np.all(np.asarray(arrays[0]) == 0):  # no steps, no other state
-        wanted = wanted[: len(shapes)]
+    if len(shapes) == len(before) > 0 and np.all(np.asarray(arrays[0]) == 0):  # saved before the first step
+        wanted = before
     if shapes != [tuple(variable.shape) for variable in wanted]:
         warn(
             f"Expected the state of the optimizer to have {len(wanted)} variables of the shapes that "

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import json
 import resource
 import signal
@@ -17,7 +18,7 @@ import h5py
 from multigpu.base.refusal import refuse
 from multigpu.saving import sandbox
 from multigpu.saving.atomic_write import expanded
-from multigpu.saving.file_errors import NoReader, UntrustedFileError, refused
+from multigpu.saving.file_errors import NoReader, UntrustedFileError, damaged, refused
 
 if TYPE_CHECKING:
     from multigpu.saving.sandboxed_build import Trial
@@ -71,12 +72,19 @@ def check_kind(source: Path) -> None:
         raise refused(source, "which is not a regular file", "Give the path of the file itself.")
     with source.open("rb") as file:
         start = file.read(8)
+        has_signature = any(file.seek(at) == at and file.read(8) == HDF5_SIGNATURE for at in _places(source))
     if not start:
         raise refused(source, "which is empty", "Use another copy of it.")
     if start.startswith(ZIP_SIGNATURE):
         raise refused(source, "which is a zip archive", "Read a `.keras` file with `keras.models.load_model()`.")
-    if start != HDF5_SIGNATURE:
+    if not has_signature:
         raise refused(source, f"which begins with {start!r}", "It is of another kind, or damaged: use another copy.")
+
+
+def _places(source: Path) -> Iterator[int]:
+    """Return where an HDF5 file may begin: at its start, or after something of another program."""
+    size = source.stat().st_size
+    return itertools.takewhile(lambda at: at < size, itertools.chain([0], (512 << number for number in range(64))))
 
 
 def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
@@ -108,7 +116,7 @@ def _copy(source: Path, target: Path, trial: "Trial | None") -> None:
     if not answers:
         raise _no_reader(done)
     if "damaged" in answers[0]:
-        raise refused(source, f"which is damaged: {answers[0]['damaged']}", "Use another copy of it.")
+        raise damaged(source, "which is damaged", answers[0]["damaged"])
     raise refused(source, f"in which {answers[0]['refused']}", "Ask its author for a plain file.")
 
 

@@ -1,6 +1,7 @@
 """Limit the numbers that a model from a file may have as variables."""
 
 import math
+import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,12 +12,13 @@ from multigpu.base.replaced import replaced
 
 
 def variables_of_at_most(num_elements: int) -> AbstractContextManager[None]:
-    """Raise an error before variables are made that are larger in total."""
-    left, make = num_elements, keras.Variable.__init__
+    """Raise an error before this thread makes variables that are larger in total."""
+    left, make, thread = num_elements, keras.Variable.__init__, threading.get_ident()
 
     def checked(self: keras.Variable, initializer: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:
         nonlocal left
-        left -= math.prod(np.shape(initializer) if shape is None else shape)
+        if threading.get_ident() == thread:
+            left -= math.prod(np.shape(initializer) if shape is None else shape)
         if left < 0:
             raise ValueError(f"it needs more than the {num_elements:,} numbers that the file has as weights.")
         make(self, initializer, shape, *args, **kwargs)
