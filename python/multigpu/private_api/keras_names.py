@@ -13,6 +13,7 @@ KERAS = Required(
         "keras:Model": ("_get_metrics_result_or_logs",),
         "keras:layers.BatchNormalization": ("_moments",),
         "keras.src.api_export": ("get_symbol_from_name",),
+        "keras.src.backend.common.masking": ("get_keras_mask", "set_keras_mask"),
         "keras.src.export.saved_model": ("ExportArchive",),
         "keras.src.legacy.saving.saving_options": ("keras_option_scope",),
         "keras.src.legacy.saving.saving_utils": ("model_from_config",),

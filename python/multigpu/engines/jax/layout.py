@@ -74,7 +74,8 @@ class Layout:
         def place_one(value: Any) -> jax.Array:
             fresh = id(value) not in seen
             seen.add(id(value))
-            return put(value if fresh else np.array(value), self.at_rest(value))
+            # JAX crashes on a deleted array, where NumPy raises an error
+            return put(value if fresh and not value.is_deleted() else np.array(value), self.at_rest(value))
 
         return jax.tree.map(place_one, state)
 

@@ -1,7 +1,6 @@
 """The verbs of one of several workers."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,12 +10,9 @@ from jax.experimental.multihost_utils import broadcast_one_to_all
 
 from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
-from multigpu.base.replaced import replaced
 from multigpu.cluster.callbacks import StopTogether, allowed, listed
 from multigpu.cluster.data import are_arrays, brings_own_rows
 from multigpu.engines.jax.global_batches import GlobalBatches
-from multigpu.engines.jax.layout import on_mesh
-from multigpu.engines.jax.placement import all_variables, layout_of
 from multigpu.engines.jax.training import Training
 from multigpu.engines.jax.workers import any_of_all, check_alike, follow_chief, named, order_of_chief
 from multigpu.private_api.data_adapters import get_data_adapter
@@ -67,18 +63,6 @@ class MultiWorkerTraining(Training):
     def _on_all(self, verb: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         with named(self.plan.cluster):
             return verb(**self._alike(by_name(verb, args, kwargs)))
-
-    @contextlib.contextmanager
-    def _spread(self) -> Iterator[None]:
-        with super()._spread(), replaced(self.template, "jax_state_sync", self._sync):
-            yield
-
-    def _sync(self) -> None:
-        """Give the template's variables the values of this worker's devices, which it can read without the others."""
-        type(self.template).jax_state_sync(self.template)
-        for variable in all_variables(self.template):
-            if not variable.value.is_fully_addressable:
-                variable.assign(on_mesh(variable.value, layout_of(self.plan).own))
 
     def _alike(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Refuse arguments that differ from the chief's. Of arrays, only the shapes are compared.

@@ -12,7 +12,7 @@ import numpy as np
 from multigpu.base.refusal import refuse
 from multigpu.engines.jax.devices import device_named, host, make_mesh, visible_devices
 from multigpu.engines.jax.layout import Layout, put
-from multigpu.engines.jax.private_api.divided_weights import is_divided
+from multigpu.engines.jax.private_api.divided_weights import has_value, is_divided
 from multigpu.plan.plan import Plan
 from multigpu.private_api.layers import variables_of
 
@@ -53,9 +53,12 @@ def settle(variables: Sequence[keras.Variable], plan: Plan) -> None:
 def place(variables: Iterable[keras.Variable], layout: Layout) -> None:
     """Move variables onto the mesh, in place and with their values."""
     for variable in variables:
-        if variable.value.sharding != layout.at_rest(variable.value):
+        value = variable.value
+        if value.is_deleted() or value.sharding != layout.at_rest(
+            value
+        ):  # JAX crashes on a deleted one, NumPy does not
             # through NumPy: memory shared with an old array would be freed with that array
-            variable.assign(put(np.array(variable.value), layout.at_rest(variable.value)))
+            variable.assign(put(np.array(value), layout.at_rest(value)))
 
 
 def send_home(variables: Sequence[keras.Variable], values: Iterable[Any] | None = None) -> None:
@@ -74,12 +77,13 @@ def move(destinations: Iterable[tuple[keras.Variable, str]]) -> None:
 
 
 def bring_plain_home(model: keras.Model) -> None:
-    """Move all variables of a plain model to the first device, if a parallel model has divided some of them.
+    """Move all variables of a plain model to the first device, if parallel models have divided or parted them.
 
     XLA would divide the steps of the plain model, too, and its partitioner gives wrong gradients of convolutions.
     """
     variables = all_variables(model)
-    if any(map(is_divided, variables)):
+    devices = {frozenset(variable.value.sharding.device_set) for variable in variables if has_value(variable)}
+    if len(devices) > 1 or any(map(is_divided, variables)):
         move([(variable, visible_devices()["others"][0]) for variable in variables])
 
 

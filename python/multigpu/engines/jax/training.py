@@ -2,17 +2,19 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import keras
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import replaced, set_to
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
-from multigpu.engines.jax.layout import gathered, without_context_mesh
+from multigpu.engines.jax.layout import gathered, on_mesh, without_context_mesh
 from multigpu.engines.jax.moves import has, needs_whole_weights
 from multigpu.engines.jax.overview import overview
 from multigpu.engines.jax.placement import all_variables, bring_plain_home, layout_of, place, send_home, settle
@@ -27,6 +29,20 @@ from multigpu.plan.overview import Overview
 from multigpu.plan.plan import Plan
 from multigpu.private_api.class_code import LOOPS
 from multigpu.private_api.layers import compilation
+from multigpu.private_api.masks import mask_of, with_mask
+
+
+def _function_of_loop(kind: str) -> property:
+    """Return the attribute for a step function, which loops set on the template."""
+
+    def set_function(self: "Training", function: Any) -> None:
+        vars(self).setdefault("_functions", {})[kind] = function  # Keras sets it before there is a template
+
+    return property(lambda self: vars(self).get("_functions", {}).get(kind), set_function)
+
+
+# the parallel models whose loops run now, by the ids of their templates
+_spread_out: ContextVar[Mapping[int, "Training"]] = ContextVar("_spread_out", default=MappingProxyType({}))
 
 
 class Training(keras.Model):
@@ -45,7 +61,9 @@ class Training(keras.Model):
 
     def _begin(self) -> None:
         """Prepare to make step functions."""
-        self._made: dict[str, tuple[object, StepFunction]] = {}  # by kind, with its compilation
+        self._compiled: object = None  # the compilation for which step functions were made
+        self._functions: dict[str, Any] = {}  # that loops call, by kind: the code of a user may wrap these
+        self._steps: dict[str, StepFunction] = {}
 
     # One call -------------------------------------------------------------------------------------------------------
 
@@ -55,9 +73,14 @@ class Training(keras.Model):
             return self.template(*args, **kwargs)  # within a user's function, which is divided as a whole
         layout = replace(layout_of(self.plan).alone, on_host=False)
         place(self.template.variables, layout)
-        args, kwargs = jax.tree.map(
-            lambda x: send(x, layout, layout.rows).value if hasattr(x, "shape") else x, (args, kwargs)
-        )
+
+        def sent(x: Any) -> Any:
+            if not hasattr(x, "shape"):
+                return x
+            mask, x = mask_of(x), send(x, layout, layout.rows).value
+            return x if mask is None else with_mask(x, sent(mask))
+
+        args, kwargs = jax.tree.map(sent, (args, kwargs))
         with without_context_mesh(), named_op_by_op():
             outputs = self.template(*args, **kwargs)
         settle(self.template.variables, self.plan)
@@ -71,10 +94,11 @@ class Training(keras.Model):
         """Make the template's stateless call with rows divided: for custom loops inside of `jax.jit`."""
         weights, layout = (trainable, non_trainable), layout_of(self.plan)
         given, structure = jax.tree.flatten((args, kwargs))
-        arrays = {place: each for place, each in enumerate(given) if hasattr(each, "shape")}
+        arrays = {place: (each, mask_of(each)) for place, each in enumerate(given) if hasattr(each, "shape")}
 
         def call(trainable: Any, non_trainable: Any, arrays: Any) -> Any:
-            args, kwargs = structure.unflatten([arrays.get(place, each) for place, each in enumerate(given)])
+            masked = {place: with_mask(*each) for place, each in arrays.items()}
+            args, kwargs = structure.unflatten([masked.get(place, each) for place, each in enumerate(given)])
             return self.template.stateless_call(trainable, non_trainable, *args, **kwargs)
 
         if not is_traced() or jax.config.jax_disable_jit:
@@ -97,22 +121,26 @@ class Training(keras.Model):
 
     train_step, test_step, predict_step, stop_training = Shared(), Shared(), Shared(), Shared()
 
+    train_function, test_function, predict_function = map(_function_of_loop, KINDS)
+
     def _make(self, kind: str, force: bool = False, on: keras.Model | None = None) -> None:
         """Set the step function of a kind, which runs on all devices, for a custom loop or on the template."""
-        setattr(self if on is None else on, f"{kind}_function", self._function(kind, force))
+        self._forget_other_compilations()
+        model = self if on is None else on
+        if force or getattr(model, f"{kind}_function") is None:
+            to_host = self.plan.merge_device.startswith("CPU")
+            self._steps[kind] = StepFunction(self.template, kind, layout_of(self.plan), to_host)
+            setattr(model, f"{kind}_function", self._steps[kind])
 
     make_train_function = functools.partialmethod(_make, "train")
     make_test_function = functools.partialmethod(_make, "test")
     make_predict_function = functools.partialmethod(_make, "predict")
 
-    def _function(self, kind: str, force: bool = False) -> StepFunction:
-        """Return the step function of a kind. It is a new one if the template was compiled again."""
-        compiled, function = self._made.get(kind, (None, None))
-        if function is None or force or compiled is not compilation(self.template):
-            to_host = self.plan.merge_device.startswith("CPU")
-            function = StepFunction(self.template, kind, layout_of(self.plan), to_host)
-            self._made[kind] = compilation(self.template), function
-        return function
+    def _forget_other_compilations(self) -> None:
+        if self._compiled is not compilation(self.template):
+            self._compiled = compilation(self.template)
+            self._functions.clear()
+            self._steps.clear()
 
     @contextlib.contextmanager
     def _spread(self) -> Iterator[None]:
@@ -124,26 +152,40 @@ class Training(keras.Model):
             stack.enter_context(jax.default_device(host()))  # new variables wait there, not on a GPU
             stack.enter_context(without_context_mesh())
             stack.enter_context(batches_on_host())  # until the step sends each row to its device
+            stack.enter_context(set_to(_spread_out, {**_spread_out.get(), id(template): self}))
+            stack.enter_context(replaced(template, "jax_state_sync", self._sync))
+            self._forget_other_compilations()
             for kind in KINDS:
-                make = functools.partial(self._make, kind, on=template)
-                stack.enter_context(replaced(template, f"make_{kind}_function", make))
+                setattr(template, f"{kind}_function", self._functions.get(kind))
             if not self.plan.cpu_relocation:
                 place(template.variables, layout_of(self.plan).alone)
             try:
                 yield
             except BaseException:
-                for _, step in sorted(self._made.values(), key=lambda made: made[1].turn, reverse=True):
+                for step in sorted(self._steps.values(), key=lambda step: step.turn, reverse=True):
                     step.restore()
                 forget_state(template)
                 raise
             finally:
-                for _, step in self._made.values():
+                for step in self._steps.values():
                     step.forget()
+                self._functions = {kind: getattr(template, f"{kind}_function") for kind in KINDS}
                 for name, function in before.items():
                     setattr(template, name, function if compilation(template) is compiled else None)
-                # arrays in pinned memory cannot be used in computations outside of a step
-                if self.plan.cpu_relocation and all(map(has_value, all_variables(template))):
-                    send_home(all_variables(template))
+                self._settle()
+
+    def _sync(self) -> None:
+        """Give the template's variables the values after the last step, on devices of this worker, for callbacks."""
+        with jax.ensure_compile_time_eval():  # in a user's own traced function, too
+            type(self.template).jax_state_sync(self.template)
+            for variable in filter(has_value, all_variables(self.template)):
+                if not variable.value.is_fully_addressable:
+                    variable.assign(on_mesh(variable.value, layout_of(self.plan).own))
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.plan.cpu_relocation:  # arrays in pinned memory cannot be used in computations outside of a step
+            send_home(list(filter(has_value, all_variables(self.template))))
 
     # Answers --------------------------------------------------------------------------------------------------------
 
@@ -169,16 +211,19 @@ for _name in LOOPS:
     setattr(Training, _name, _verb(_name))
 
 
-def _of_plain_models(name: str) -> Callable[..., None]:
-    of_keras = getattr(keras.Model, name)
+def _maker(kind: str) -> Callable[..., Any]:
+    of_keras = getattr(keras.Model, f"make_{kind}_function")
 
     @functools.wraps(of_keras)
-    def make(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+    def make(self: keras.Model, force: bool = False) -> Any:
+        parallel = _spread_out.get().get(id(self))
+        if parallel is not None:
+            return parallel._make(kind, force, on=self)
         bring_plain_home(self)
-        of_keras(self, *args, **kwargs)
+        return of_keras(self, force)
 
     return make
 
 
 for _kind in KINDS:
-    setattr(keras.Model, f"make_{_kind}_function", _of_plain_models(f"make_{_kind}_function"))
+    setattr(keras.Model, f"make_{_kind}_function", _maker(_kind))

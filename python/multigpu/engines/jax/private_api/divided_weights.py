@@ -47,8 +47,8 @@ def is_divided(variable: keras.Variable) -> bool:
 
 
 def has_value(variable: keras.Variable) -> bool:
-    """Return whether a variable has a value. Keras' loops take it away while they run."""
-    return variable._value is not None
+    """Return whether a variable has a value. Keras' loops take it away while they run, and steps its memory."""
+    return variable._value is not None and not variable._value.is_deleted()
 
 
 def forget_state(model: keras.Model) -> None:
