@@ -1,5 +1,6 @@
 """Global batches of several workers: each adds its own rows, of any number, or all have the same rows."""
 
+import ast
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import keras
 import numpy as np
 from jax.experimental.multihost_utils import process_allgather
+from jax.experimental.sparse import JAXSparse
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.jax.layout import Layout
@@ -17,7 +19,8 @@ from multigpu.engines.jax.workers import name_of
 from multigpu.plan.plan import Plan
 from multigpu.private_api.data_adapters import DataAdapter
 
-FAILED = -1  # sent instead of a number of rows
+FAILED, ENDED = -1, -2  # sent instead of a number of rows
+SHAPES_SIZE = 4096  # bytes of the text in which shapes are sent
 
 
 class GlobalBatches(DataAdapter):
@@ -47,22 +50,24 @@ class GlobalBatches(DataAdapter):
                 self._tell(FAILED, None)
                 raise
             last = last if batch is None else batch
-            rows = 0 if batch is None else next(len(x) for x in keras.tree.flatten(batch) if x is not None)
-            counts = self._tell(rows, last)
-            if not any(counts):
+            rows = ENDED if batch is None else next(len(x) for x in keras.tree.flatten(batch) if x is not None)
+            counts, last = self._tell(rows, last)
+            if all(count == ENDED for count in counts):
                 return
-            yield _joint(last, counts, layout) if self._own else send(last, layout)
+            counts = tuple(max(count, 0) for count in counts)
+            if any(counts):
+                yield _joint(last, counts, layout) if self._own else send(last, layout)
 
-    def _tell(self, rows: int, batch: Any) -> tuple[int, ...]:
-        """Exchange the numbers of rows, and return that of each worker.
+    def _tell(self, rows: int, batch: Any) -> tuple[tuple[int, ...], Any]:
+        """Exchange the numbers of rows. Return that of each worker, and the batch: a worker without rows fits its own.
 
         Raises:
             RuntimeError: the data of another worker raised an error.
             ValueError: the batches of the workers do not fit together.
         """
         kind = [(x.shape[1:], str(x.dtype)) for x in keras.tree.flatten(batch) if x is not None]
-        told = process_allgather(np.array([rows, zlib.crc32(repr(kind).encode()) >> 1], np.int32))
-        counts, kinds = told[:, 0], told[:, 1]
+        told = process_allgather(np.array([rows, zlib.crc32(repr(kind).encode()) >> 1, len(kind)], np.int32))
+        counts, kinds, lengths = told.T
         if rows != FAILED and (counts == FAILED).any():
             failed = name_of(counts.argmin(), self._plan)
             raise refuse(
@@ -71,19 +76,32 @@ class GlobalBatches(DataAdapter):
                 "Correct that error, and restart all workers.",
                 RuntimeError,
             )
-        odd = np.flatnonzero((kinds != kinds[counts.argmax()]) | (0 if self._own else counts != counts[0]))
-        if odd.size and rows != FAILED and counts.any():
+        other = (kinds != kinds[counts.argmax()]) & ((counts > 0) | (lengths != lengths[counts.argmax()]))
+        odd = np.flatnonzero(other | (0 if self._own else counts != counts[0]))
+        if odd.size and rows != FAILED and (counts > 0).any():
             raise refuse(
                 f"the same shapes and types of arrays{'' if self._own else ', and as many rows,'} on all workers",
                 f"different ones on {name_of(odd[0], self._plan)} and on {name_of(counts.argmax(), self._plan)}",
                 "Give each worker at least one batch, with rows of one length. If each worker has its own rows, set "
                 "the auto-shard policy of the dataset to OFF.",
             )
-        return tuple(map(int, counts))
+        if rows != FAILED and (counts > 0).any() and (kinds != kinds[0]).any():
+            texts = process_allgather(np.frombuffer(repr(kind).encode().ljust(SHAPES_SIZE), np.uint8))
+            if rows <= 0:
+                kinds_in_use = iter(ast.literal_eval(texts[counts.argmax()].tobytes().decode()))
+                batch = jax.tree.map(lambda _: _without_rows(*next(kinds_in_use)), batch)
+        return tuple(map(int, counts)), batch
+
+
+def _without_rows(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.zeros((0, *shape), dtype)
 
 
 def _joint(batch: Any, counts: tuple[int, ...], layout: Layout) -> Any:
     """Return the rows of all workers, one worker after the other. Each worker pads its rows to the same number."""
+    if any(isinstance(x, JAXSparse) for x in jax.tree.leaves(batch, is_leaf=lambda x: isinstance(x, JAXSparse))):
+        expected = "dense arrays in a worker's own rows, which are joined with those of the others"
+        raise refuse(expected, "a sparse array", "Convert it, or give all workers the same arrays.")
     devices = layout.mesh.size // len(counts)
     size, own = max(counts) + -max(counts) % devices, counts[jax.process_index()]
 

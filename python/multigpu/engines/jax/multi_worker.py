@@ -85,6 +85,8 @@ class MultiWorkerTraining(Training):
     def _together(self, arguments: dict[str, Any], shuffle: bool = False) -> dict[str, Any]:
         """Return the arguments, with global batches instead of datasets and generators."""
         arguments = dict(self._alike(arguments))
+        if jax.process_index() > 0:
+            arguments["verbose"] = 0  # only the chief prints
         steps = arguments.get("steps_per_epoch") or arguments.get("steps")
         for name, number in (("x", steps), ("validation_data", arguments.get("validation_steps"))):
             data = arguments.get(name)
