@@ -35,7 +35,7 @@ from bench.lib.subprocess_metrics import in_own_process
 from bench.lib.workloads import WORKLOADS
 from multigpu.cli.launch import local_configs
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.collective import group_sum
 from multigpu.engines.tensorflow.cluster.join import joined
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -120,12 +120,12 @@ def loopback(cluster: Cluster) -> dict[str, float]:
 
 def sum_ms(cluster: Cluster, values: int) -> float:
     """Milliseconds of a sum of so many float32."""
-    group, times, zeros = Group(cluster.size, "sums one by one"), [], tf.zeros([values])
+    times, zeros = [], tf.zeros([values])
 
     @tf.function
     def summed(x: tf.Tensor) -> tf.Tensor:
         with tf.device("CPU:0"):
-            return group.sum(x, f"{values} numbers")
+            return group_sum(x, cluster.size, "sums one by one", f"{values} numbers")
 
     for _ in range(100 if values == 1 else 10):
         begin = time.perf_counter()

@@ -7,7 +7,6 @@ so a training of a few minutes would have thousands (tensorflow/tensorflow#62466
 import weakref
 import zlib
 from collections import Counter
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -16,53 +15,29 @@ from multigpu.engines.tensorflow.private_api.graphs import outermost
 _sums: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # function that is being traced → its sums
 
 
-@dataclass(frozen=True)
-class Group:
-    """Devices, one or several of each worker, that sum something together.
+def group_sum(x: tf.Tensor, size: int, group: str, label: str) -> tf.Tensor:
+    """Return the sum of `x` over a group of devices, on each of them. The device scope around the call selects one.
 
-    Attributes:
-        size: the number of devices of all workers.
-        name: a name that no other group has.
+    Args:
+        x: a tensor, of the same shape and type on all devices.
+        size: the number of devices of all workers: one or several of each.
+        group: the name of the group.
+        label: the name of the sum, with its shape if the shape changes between traces. It is the same on all workers.
     """
-
-    size: int
-    name: str
-
-    def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
-        """Return the sum of `x` over the group, on each of its devices. The device scope around the call selects one.
-
-        Args:
-            x: a tensor, of the same shape and type on all devices.
-            label: the name of the sum, with its shape if the shape changes between traces. It is the same on all
-                workers.
-        """
-        # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
-        return tf.raw_ops.CollectiveReduce(
-            input=x,
-            group_size=self.size,
-            group_key=_groups.of(self.name),
-            instance_key=self._number(x, label),
-            merge_op="Add",
-            final_op="Id",
-            subdiv_offsets=[0],
-            communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
-        )
-
-    def _number(self, x: tf.Tensor, label: str) -> int:
-        sums = _Sums() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), _Sums())
-        return sums.number(self.name, label, x.dtype.name)
-
-
-class _Sums:
-    """The sums of one function, which may call a model twice. Outside of functions, sums run one after the other."""
-
-    def __init__(self) -> None:
-        self._occurred: Counter[str] = Counter()
-        self._numbers = Numbers()
-
-    def number(self, group: str, label: str, dtype: str) -> int:
-        occurrence, self._occurred[label] = self._occurred[label], self._occurred[label] + 1
-        return self._numbers.of(f"{group}|{label}|{occurrence}|{dtype}")
+    group = f"{size} of {group}"
+    # outside of functions, sums run one after the other
+    sums = Numbers() if tf.executing_eagerly() else _sums.setdefault(outermost_graph(), Numbers())
+    # The first version of this op needs no ordering token, unlike its successor, which waits for ever without one.
+    return tf.raw_ops.CollectiveReduce(
+        input=x,
+        group_size=size,
+        group_key=_groups.of(group),
+        instance_key=sums.of_next(f"{group}|{label}|{x.dtype.name}"),
+        merge_op="Add",
+        final_op="Id",
+        subdiv_offsets=[0],
+        communication_hint="ring",  # works between any devices; NCCL does not work between parts of one GPU
+    )
 
 
 def outermost_graph() -> tf.Graph:
@@ -81,6 +56,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
+        self._occurred: Counter[str] = Counter()
 
     def of(self, name: str) -> int:
         """Return the number of a name, from 0 to 2³¹ − 1."""
@@ -88,6 +64,11 @@ class Numbers:
         while self._names.setdefault(number, name) != name:
             number = (number + 1) & LARGEST
         return number
+
+    def of_next(self, name: str) -> int:
+        """Return another number of a name each time: a function may call a model twice."""
+        self._occurred[name] += 1
+        return self.of(f"{name}|{self._occurred[name]}")
 
 
 def _hashed(name: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.collective import group_sum
 from multigpu.engines.tensorflow.cluster.failures import named
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
@@ -37,10 +37,9 @@ def all_gather_text(text: str, cluster: Cluster) -> list[str]:
 
 def all_reduce(x: np.ndarray, cluster: Cluster) -> np.ndarray:
     """Return the sum of an array over workers: float32, float64, int32 or int64, of the same shape on all workers."""
-    group = Group(cluster.size, f"{cluster.size} of messages")
     label = f"message {next(_messages)}"
     with named(cluster):
-        return barrier_sum(tf.convert_to_tensor(x), lambda y: group.sum(y, label)).numpy()
+        return barrier_sum(tf.convert_to_tensor(x), lambda y: group_sum(y, cluster.size, "messages", label)).numpy()
 
 
 def broadcast_variables(variables: Sequence[keras.Variable], cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster
-from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.collective import group_sum
 from multigpu.engines.tensorflow.cluster.reduction import AddUp, Gradient, Merge, Reduction
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.cluster.sparse_rows import all_rows, gather, in_place
@@ -153,8 +153,7 @@ class Together(Reduction):
         return tf.math.divide_no_nan(self._rows, self.total_rows())
 
     def _sum(self, x: tf.Tensor, owner: str, label: str) -> tf.Tensor:
-        size = self._cluster.size
-        return Group(size, f"{size} of {owner}").sum(x, f"{self._model} {label}")
+        return group_sum(x, self._cluster.size, owner, f"{self._model} {label}")
 
 
 def _check_travels(x: tf.Tensor) -> None:

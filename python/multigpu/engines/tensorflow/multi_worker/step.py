@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.split_merge import count_rows
-from multigpu.engines.tensorflow.cluster.collective import Group
+from multigpu.engines.tensorflow.cluster.collective import group_sum
 from multigpu.engines.tensorflow.cluster.rendezvous import barrier_sum
 from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
@@ -55,9 +55,8 @@ class StepConsensus:
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """Return the sum of a few numbers over the workers."""
-        group = Group(self._cluster.size, f"{self._cluster.size} of steps")
         with tf.device("CPU:0"):
-            return group.sum(x, label)
+            return group_sum(x, self._cluster.size, "steps", label)
 
     def request_stop(self) -> None:
         """Request to stop. The other workers see it in the next step."""
