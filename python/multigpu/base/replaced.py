@@ -20,17 +20,18 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         name: the attribute's name.
         value: its value inside the block.
     """
+    of_class = isinstance(owner, type)
+    write = functools.partial(setattr, owner) if of_class else vars(owner).__setitem__
+    delete = functools.partial(delattr, owner) if of_class else vars(owner).__delitem__
     had, before = name in vars(owner), vars(owner).get(name)
-    _write(owner, name, value)
+    write(name, value)
     try:
         yield
     finally:
         if had:
-            _write(owner, name, before)
-        elif isinstance(owner, type):
-            delattr(owner, name)
+            write(name, before)
         else:
-            del vars(owner)[name]
+            delete(name)
 
 
 @contextlib.contextmanager
@@ -74,10 +75,3 @@ def intercepted(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: C
 
 
 _one_at_a_time = threading.RLock()  # two threads must not mistake each other's replacements for the originals
-
-
-def _write(owner: Any, name: str, value: Any) -> None:
-    if isinstance(owner, type):
-        setattr(owner, name, value)
-    else:
-        vars(owner)[name] = value
