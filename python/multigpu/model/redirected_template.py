@@ -57,14 +57,6 @@ def _parallel(redirected: keras.Model) -> Any:
     return getattr(redirected, SLOT)
 
 
-def _redirected_to_parallel(name: str) -> Any:
-    @functools.wraps(getattr(keras.Model, name))
-    def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_parallel(self), name)(*args, **kwargs)
-
-    return method
-
-
 def _redirected_beneath(name: str) -> Any:
     """Return a method that calls the parallel model's version of a verb, for `super()` in the template's code."""
 
@@ -103,10 +95,7 @@ class _First(AddsNoMask):
         return _parallel(self)._call_for_template
 
 
-for _name in ("compile", "compute_output_spec", "stateless_call", *STEPS):
-    setattr(_First, _name, _redirected_to_parallel(_name))
-
-for _name in OF_THE_LOOP:
+for _name in ("compile", "compute_output_spec", "stateless_call", *STEPS, *OF_THE_LOOP):
     setattr(_First, _name, _of_parallel(_name))
 
 
