@@ -11,7 +11,7 @@ from multigpu.model.parallel_model import ParallelModel
 from multigpu.plan.plan import MOST_ROWS
 from multigpu.private_api.class_code import defined_by_class
 from multigpu.profiling.measurement import Measurement, measurement_from_seconds
-from multigpu.profiling.timed_steps import everything_kept, first_rows, gives_batches, step_seconds, timed_batches
+from multigpu.profiling.timed_steps import everything_kept, gives_batches, step_seconds, timed_batches
 
 MOST_STEPS = 100_000  # the batches of all steps are in memory at the same time
 
@@ -68,7 +68,7 @@ def measure(
         everywhere = step_seconds(parallel, taken, bar)
         with on_one_device(parallel.template, parallel.plan):
             one = step_seconds(parallel.template, taken, bar)
-            part = step_seconds(parallel.template, [first_rows(batch, share) for batch in taken], bar)
+            part = step_seconds(parallel.template, keras.tree.map_structure(lambda x: x[:share], taken), bar)
     return measurement_from_seconds(parallel.plan, rows, one, everywhere, part, input_seconds)
 
 

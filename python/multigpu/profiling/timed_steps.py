@@ -70,11 +70,6 @@ def step_seconds(model: keras.Model, taken: Sequence[Any], bar: keras.utils.Prog
     return float(np.median(seconds[1:]))
 
 
-def first_rows(batch: Any, number: int) -> Any:
-    """Return a batch with only its first rows."""
-    return keras.tree.map_structure(lambda x: x[:number], batch)
-
-
 @contextmanager
 def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     """Restore the values of all variables at the end of a `with` block."""

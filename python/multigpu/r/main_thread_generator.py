@@ -107,9 +107,7 @@ class MainThreadGenerator(keras.callbacks.Callback):
         return _weighted(arrays, self._class_weight) if self._class_weight else arrays
 
     def _peek(self, steps: int) -> Any:
-        batches = [self._next() for _ in range(steps)]
-        for batch in batches:
-            self._ready.put(batch)
+        batches = [self._put() for _ in range(steps)]
         self._owed = len(batches)
         given = [batch for batch in batches if batch is not None]
         if not given:

@@ -16,6 +16,7 @@ from multigpu.engines.tensorflow.weights.owners import owners_of
 from multigpu.engines.tensorflow.weights.place_locate import num_bytes
 from multigpu.plan.estimates import DeviceEstimate
 from multigpu.plan.plan import Plan
+from multigpu.private_api.layers import symbolic
 
 
 def estimate_devices(
@@ -91,9 +92,8 @@ def _gets_ahead(plan: Plan) -> bool:
 
 def _row_bytes(template: keras.Model, side: str, without: Sequence[str] = ("string",)) -> int:
     """Return the known bytes of one row of all inputs or outputs. An axis of open length counts as 128."""
-    tensors = keras.tree.flatten(getattr(template, side, None) or [])
-    known = [x for x in tensors if x.dtype not in without]
     return sum(
-        tf.TensorShape([n or OPEN_LENGTH for n in x.shape[1:]]).num_elements() * tf.as_dtype(x.dtype).size
-        for x in known
+        math.prod(n or OPEN_LENGTH for n in x.shape[1:]) * tf.as_dtype(x.dtype).size
+        for x in symbolic(template, side)
+        if x.dtype not in without
     )
