@@ -25,6 +25,15 @@ def current() -> Request:
     return pending[-1]
 
 
+def answering(request: Request, call: Callable[[], Any]) -> Any:
+    """Return what a call of R returns, in which R answers a request."""
+    pending.append(request)
+    try:
+        return call()
+    finally:
+        pending.pop()
+
+
 class AsItIs:
     """A value that R receives as a Python object, without a copy. R releases it when it collects garbage."""
 

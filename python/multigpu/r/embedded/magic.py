@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import io
 import warnings
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.r.embedded.conversion import pending
+from multigpu.r.embedded.conversion import answering
 from multigpu.r.embedded.request import Request
 from multigpu.r.embedded.session import started_r
 
@@ -45,13 +44,13 @@ def crossing_rules(template: Any) -> Any:
     def to_r(value: Any) -> Any:
         if hasattr(value, "__sexp__"):  # an object of R already
             return value
-        return _cross(Request(value), lambda: rinterface.evalr(FROM_PYTHON))
+        return answering(Request(value), lambda: rinterface.evalr(FROM_PYTHON))
 
     def to_python(value: Any) -> Any:
         if not crosses(value):
             return template.rpy2py(value)
         request = Request(None)
-        _cross(request, lambda: rinterface.evalr(TO_PYTHON)(value))
+        answering(request, lambda: rinterface.evalr(TO_PYTHON)(value))
         return request.reply()
 
     for kind in (object, np.ndarray, list, FunctionType):  # otherwise rpy2 would call it last, without its errors
@@ -65,11 +64,3 @@ def crossing_rules(template: Any) -> Any:
 def crosses(value: Any) -> bool:
     """Return whether this package, not rpy2, has to convert a value of R."""
     return not OURS.isdisjoint(value.rclass)
-
-
-def _cross(request: Request, carry: Callable[[], Any]) -> Any:
-    pending.append(request)
-    try:
-        return carry()
-    finally:
-        pending.pop()

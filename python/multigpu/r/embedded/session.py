@@ -11,7 +11,7 @@ from typing import Any
 
 from multigpu.base.version import __version__
 from multigpu.r.embedded import requirements
-from multigpu.r.embedded.conversion import RFunction, pending
+from multigpu.r.embedded.conversion import RFunction, answering
 from multigpu.r.embedded.libr import LockedR, check_thread
 from multigpu.r.embedded.request import Request, RError
 from multigpu.r.embedded.rpy2_gil import lock_rpy2
@@ -29,12 +29,8 @@ def ask(request: Request) -> Any:
     """Return R's reply to a request. Start R if necessary."""
     r = started_r()
     check_thread()
-    pending.append(request)
-    try:
-        with r.interrupts.shared_with_r():
-            is_answered = r.evaluate("multigpu:::answer_python()")
-    finally:
-        pending.pop()
+    with r.interrupts.shared_with_r():
+        is_answered = answering(request, lambda: r.evaluate("multigpu:::answer_python()"))
     if is_answered is None:
         raise RError("R could not answer. The text that R printed gives the reason.")
     return request.reply()
