@@ -9,7 +9,8 @@ from multigpu.engines.tensorflow.batches.split_merge import Position
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
 from multigpu.engines.tensorflow.pipeline.launch_order import LaunchOrder, last_of
 from multigpu.engines.tensorflow.pipeline.staged_trace import StagedTrace
-from multigpu.engines.tensorflow.pipeline.stages import Stage, names, sums_before
+from multigpu.engines.tensorflow.pipeline.stages import Stage, names
+from multigpu.engines.tensorflow.replicas.parts import Sum
 from multigpu.engines.tensorflow.replicas.tapes import Gradient
 from multigpu.plan.groups import Group
 
@@ -81,7 +82,7 @@ class StagedForward:
 
     def _run(self, stages: Sequence[Stage]) -> None:
         """Take all slices through some stages. If slices are summed, all must arrive before any continues."""
-        begins = [n for n, stage in enumerate(stages) if n == 0 or next(sums_before(stage, self.trace.sums), None)]
+        begins = [n for n, stage in enumerate(stages) if n == 0 or self._sums_before(stage)]
         for begin, end in itertools.pairwise([*begins, len(stages)]):
             self._sum(stages[begin])
             for position, number in self._order.slices(end - begin):
@@ -107,9 +108,14 @@ class StagedForward:
                 self._visiting[key] = tf.identity(values[name])
         return self._visiting[key]
 
+    def _sums_before(self, stage: Stage) -> list[Sum]:
+        """Return the sums over slices that a stage takes."""
+        taken = {x.name for x in stage.takes}
+        return [each for each in self.trace.traced.parts.sums if each[0].name in taken]
+
     def _sum(self, stage: Stage) -> None:
         """Compute the sums over slices that a stage takes."""
-        for total, x, merge in sums_before(stage, self.trace.sums):
+        for total, x, merge in self._sums_before(stage):
             if total.name not in self._values[0]:
                 device = self._groups[0][stage.part]
                 with tf.device(device):

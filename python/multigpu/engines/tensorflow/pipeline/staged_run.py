@@ -61,7 +61,7 @@ class StagedRun(Run):
         """Return the same under a tape: of each slice, or from stage to stage if slices are summed."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*floating(arrived), *self.shown.tables])
-            if self.traces.first.sums:
+            if self.shown.parts.sums:
                 made = self._staged(arrived, self.traces.on_tape)
                 return Taped(tape, made.sources, made.results)
             weights, inputs = self._unpack(arrived)

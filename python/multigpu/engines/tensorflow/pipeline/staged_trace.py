@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from multigpu.base.refusal import refuse
 from multigpu.engines.tensorflow.pipeline.stages import Passes, Stage, cut
-from multigpu.engines.tensorflow.replicas.parts import Sum, parts_of_ops
+from multigpu.engines.tensorflow.replicas.parts import parts_of_ops
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
 from multigpu.engines.tensorflow.replicas.trace import trace
@@ -42,11 +42,6 @@ class StagedTrace:
         """Which weights lead to which results."""
         assert self.traced.reach is not None
         return self.traced.reach
-
-    @property
-    def sums(self) -> Sequence[Sum]:
-        """Placeholders of sums over slices, as `Parts.sums`."""
-        return self.traced.parts.sums
 
 
 def staged_trace(replica: Replica, used: Sequence[int] | None, tables: Sequence[tf.Variable]) -> StagedTrace:

@@ -6,7 +6,7 @@ others, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Paral
 https://arxiv.org/abs/1811.06965.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -203,12 +203,6 @@ def _connect(stages: Sequence[Stage], results: Sequence[tf.Tensor], captured: di
         wanted.update(taken)
     for stage in stages:
         stage.gives = [x for op in stage.ops for x in op.outputs if x.name in wanted]
-
-
-def sums_before(stage: Stage, sums: Sequence[Sum]) -> Iterator[Sum]:
-    """Return the sums over slices that a stage takes."""
-    taken = {x.name for x in stage.takes}
-    return (each for each in sums if each[0].name in taken)
 
 
 def names(tensors: Sequence[tf.Tensor]) -> list[str]:
