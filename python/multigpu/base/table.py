@@ -1,6 +1,5 @@
 """Tables of rows of one kind. They print as text, and R shows them as data frames."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,11 +18,6 @@ class Table(tuple[Row, ...], Generic[Row]):
     of: ClassVar[Any]
     head: ClassVar[Sequence[str]]
 
-    @classmethod
-    def columns(cls) -> list[str]:
-        """Return the names of the columns: the attributes of a row."""
-        return [field.name for field in dataclasses.fields(cls.of)]
-
     def cells(self, row: Row) -> list[str]:
         """Return the cells of a row as text, one for each heading."""
         raise NotImplementedError
@@ -37,11 +31,8 @@ class Table(tuple[Row, ...], Generic[Row]):
         """
         return text_table([self.head, *map(self.cells, self)], width)
 
-    def __str__(self) -> str:
-        return self.text(PAGE_WIDTH)
-
     def __repr__(self) -> str:
-        return str(self)
+        return self.text(PAGE_WIDTH)
 
 
 def text_table(lines: Sequence[Sequence[str]], width: int | None = None) -> str:

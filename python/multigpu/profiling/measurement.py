@@ -40,7 +40,7 @@ class Measurement:
     waiting: float
     verdict: str
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         steps = [
             ["", "ms per step"],
             [f"{self.alone} alone, {self.batch_size} rows", f"{1000 * self.one_device:.1f}"],
@@ -49,8 +49,6 @@ class Measurement:
         ]
         shares = f"compute {self.compute:.0%}, transfer {self.transfer:.0%}, waiting for input {self.waiting:.0%}"
         return f"{text_table(steps)}\nspeed-up {self.speed_up:.2f}; {shares}\n{self.verdict}"
-
-    __repr__ = __str__
 
 
 def measurement_from_seconds(

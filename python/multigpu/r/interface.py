@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import keras
@@ -169,7 +169,7 @@ def measure(*arguments: Any) -> Report:
 
 
 def _report(table: Any, columns: Iterable[str] | None = None) -> Report:
-    names = table.columns() if columns is None else columns
+    names = [field.name for field in fields(table.of)] if columns is None else columns
     return Report({name: _column([getattr(row, name) for row in table]) for name in names}, table)
 
 
