@@ -4,17 +4,10 @@ from typing import Any
 
 import keras
 
-from multigpu.cluster.callbacks import allowed, listed
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, broadcast_variables
 from multigpu.engines.tensorflow.multi_worker.step import StepConsensus
 from multigpu.private_api.layers import epoch_of_backup, finish_state, set_epoch_of_backup, variables_of
-
-
-def callbacks_of(callbacks: Any, cluster: Cluster, consensus: StepConsensus) -> Any:
-    """Return the callbacks of one worker: those that write files only for the chief, and one that synchronizes."""
-    together = WorkerSyncCallback(cluster, consensus)
-    return [*allowed(listed(callbacks), cluster.is_chief), together]
 
 
 class WorkerSyncCallback(keras.callbacks.Callback):

@@ -11,12 +11,13 @@ import tensorflow as tf
 from multigpu.base.arguments import by_name
 from multigpu.base.refusal import refuse
 from multigpu.base.replaced import replaced
+from multigpu.cluster.callbacks import allowed, listed
 from multigpu.cluster.config import Cluster
 from multigpu.engines.tensorflow.batches.fit_arguments import validated_apart
 from multigpu.engines.tensorflow.cluster.failures import named
 from multigpu.engines.tensorflow.cluster.rendezvous import within_step
 from multigpu.engines.tensorflow.cluster.together import Step, Together
-from multigpu.engines.tensorflow.multi_worker.callbacks import callbacks_of
+from multigpu.engines.tensorflow.multi_worker.callbacks import WorkerSyncCallback
 from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches, global_batches
 from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
 from multigpu.engines.tensorflow.multi_worker.loss_scaling import LossScaling
@@ -142,7 +143,8 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             )
 
     def _with_batches(self, arguments: dict[str, Any], batches: GlobalBatches) -> dict[str, Any]:
-        callbacks = callbacks_of(arguments.get("callbacks"), self._cluster, self._consensus)
+        own = allowed(listed(arguments.get("callbacks")), self._cluster.is_chief)
+        callbacks = [*own, WorkerSyncCallback(self._cluster, self._consensus)]
         in_batches = ("y", "sample_weight", "batch_size", "class_weight")
         others = {name: value for name, value in arguments.items() if name not in in_batches}
         return self._quiet({**others, "x": batches, "callbacks": callbacks})
