@@ -94,22 +94,15 @@ def metrics_kept(part: Part, metrics: Callable[[], Sequence[keras.Metric]], same
         same: the ids of variables that have the values of the global batch. They are not restored.
     """
     before = {id(v): tf.identity(v) for metric in metrics() for v in map(backing_variable, metric.variables)}
-    with _noted(before):
+
+    def make(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
+        made = next_creator(**arguments)
+        before[id(made)] = tf.identity(made)  # its initial value
+        return made
+
+    with tf.variable_creator_scope(make):
         yield
     own = (v for metric in metrics() for v in metric.variables if id(v) not in same)
     for variable in {id(v): backing_variable(v) for v in own}.values():
         with tf.device(variable.device):
             variable.assign(tf.where(part.counts > 0, variable, before[id(variable)]))
-
-
-@contextlib.contextmanager
-def _noted(values: dict[int, tf.Tensor]) -> Iterator[None]:
-    """Note the initial values of variables that are made inside a `with` block."""
-
-    def make(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
-        made = next_creator(**arguments)
-        values[id(made)] = tf.identity(made)
-        return made
-
-    with tf.variable_creator_scope(make):
-        yield

@@ -72,8 +72,8 @@ class StagedForward:
             given = upstream[number * each : (number + 1) * each]
             values.update(zip(names(self.trace.passes.upstream), given, strict=True))
         self._run([stage for stage in self.trace.stages if stage.backward])
-        found = [[_valued(gradient, values) for gradient in self.trace.passes.gradients] for values in self._values]
-        of_tables = [[_valued(gradient, values) for gradient in self.trace.passes.of_tables] for values in self._values]
+        found = [_valued(self.trace.passes.gradients, values) for values in self._values]
+        of_tables = [_valued(self.trace.passes.of_tables, values) for values in self._values]
         ends: dict[tuple[int, int], list[tf.Tensor]] = {}
         for (number, part), made in self._ends.items():
             with tf.device(self._groups[number][part]):
@@ -125,11 +125,9 @@ class StagedForward:
                     values[total.name] = summed
 
 
-def _valued(gradient: Gradient, values: dict[str, tf.Tensor]) -> Gradient:
-    """Return the value of a gradient of the trace for a slice."""
-    if gradient is None:
-        return None
-    return tf.nest.map_structure(lambda x: values[x.name], gradient, expand_composites=True)
+def _valued(gradients: list[Gradient], values: dict[str, tf.Tensor]) -> list[Gradient]:
+    """Return the values of gradients of the trace for a slice."""
+    return tf.nest.map_structure(lambda x: None if x is None else values[x.name], gradients, expand_composites=True)
 
 
 def _added(stacked: tf.Tensor) -> tf.Tensor:
