@@ -1,14 +1,14 @@
 """Plot a training history, also on machines without a display."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from multigpu.base.arguments import check_path, shown
+from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
+from multigpu.saving.atomic_write import expanded
 
 
 def plot_history(history: Any, filepath: Any = None) -> Any:
@@ -32,8 +32,7 @@ def plot_history(history: Any, filepath: Any = None) -> Any:
         >>> picture = multigpu.plot_history({"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}, "history.png")
     """
     metrics = _metrics(history)
-    if filepath is not None:
-        check_path("filepath", filepath)
+    path = None if filepath is None else expanded(filepath)
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # draws into memory, without a display
 
@@ -43,7 +42,7 @@ def plot_history(history: Any, filepath: Any = None) -> Any:
         raise refuse("matplotlib, which draws the picture", "a Python without it", use, ImportError) from error
     figure = NotebookFigure(figsize=(7, 1 + 2.5 * len(metrics)), layout="constrained")
     types = FigureCanvasAgg(figure).get_supported_filetypes()
-    path = None if filepath is None else _path(filepath, types)
+    path = path and _with_ending(path, types)
     panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, lines) in zip(panels, metrics.items(), strict=True):
         for kind, values in lines.items():
@@ -83,13 +82,12 @@ def _is_metric(name: object, values: object) -> bool:
     return isinstance(name, str) and isinstance(values, Sequence | np.ndarray) and numbers.size > 0 and numbers.ndim > 0
 
 
-def _path(filepath: Any, kinds: Iterable[str]) -> Path:
-    path = Path(os.fsdecode(filepath)).expanduser()
+def _with_ending(path: Path, kinds: Iterable[str]) -> Path:
     path = path if path.suffix else path.with_suffix(".png")
     if path.suffix.lower().removeprefix(".") not in kinds:
         raise refuse(
             f"`filepath` to end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}",
-            f"filepath={shown(filepath)}",
+            f"filepath={shown(str(path))}",
             "Use `history.png`.",
         )
     return path
