@@ -1,26 +1,28 @@
 """The parallel model: used like the template, and spread over devices."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
 from multigpu.base.arguments import check_whole_number
+from multigpu.base.refusal import refuse
 from multigpu.base.shared import Shared
-from multigpu.engines import MultiWorkerTraining, Training
+from multigpu.engines import MultiWorkerTraining, Training, holders, place_weights
 from multigpu.model.overrides import Own, OwnProperty
 from multigpu.model.redirected_template import own_step, redirected_template
-from multigpu.model.template_answers import TemplateAnswers
 from multigpu.plan.overview import Overview
 from multigpu.plan.plan import MOST_ROWS, Plan
+from multigpu.private_api.callers import is_input_of_layer
 from multigpu.private_api.hooks import AddsNoMask
-from multigpu.private_api.layers import compilation, compile_arguments, show_input
+from multigpu.private_api.layers import compilation, compile_arguments, output_names, show_input
 from multigpu.saving.template_facade import TemplateFacade, is_part
 
 
-class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
+class ParallelModel(TemplateFacade, AddsNoMask, Training):
     """A Keras model that spreads each call over several devices. `multi_gpu_model()` makes it.
 
     It owns nothing: weights, layers and optimizer belong to the template, so nothing has to be synchronized. Attributes
@@ -33,6 +35,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
 
     optimizer, run_eagerly, steps_per_execution, supports_masking = Shared(), Shared(), Shared(), Shared()
     compiled, compute_output_spec, compute_output_shape = Shared(), Shared(), Shared()
+    layers, dtype_policy = Shared(), Shared()
+    trainable = Shared()  # freezing works on either model, at any time before `compile()`
 
     def __init__(self, template: keras.Model, plan: Plan):
         # Keras reads the signature of `call` to pass on `training` and masks, so it must be the template's.
@@ -103,6 +107,60 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
         """The class whose methods run when the template's own methods call `super()`."""
         return type(self)
 
+    @property
+    def input(self) -> Any:
+        """The template's symbolic input. If the template has none, the input of its first use in another model."""
+        return self.template.input if _is_functional(self.template) else super().input
+
+    @property
+    def output(self) -> Any:
+        """The template's symbolic output. If the template has none, the output of its first use in another model."""
+        return self.template.output if _is_functional(self.template) else super().output
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the template's inputs, in order."""
+        return [tensor.name for tensor in keras.tree.flatten(self.template.inputs)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the template's outputs, in order: the names of the layers that make them."""
+        return output_names(self.template)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> keras.Model:
+        """Return a parallel model on the same devices, of a copy of the template."""
+        template = copy.deepcopy(self.template, memo)
+        place_weights(template, self.plan)
+        return type(self)(template, self.plan)
+
+    def __copy__(self) -> keras.Model:
+        """Return a deep copy: Keras copies a model with its weights, too."""
+        return copy.deepcopy(self)
+
+    def __repr__(self) -> str:
+        return f"<parallel {repr(self.template).strip('<>')}: {self.plan.told(holders(self.template))}>"
+
+    @property
+    def __array__(self) -> NoReturn:
+        """Raise an error if a layer is called on the model, as with R's pipes. Other callers get no array."""
+        if is_input_of_layer():
+            raise refuse(
+                "a tensor",
+                "a parallel model",
+                "Add layers to its template, and call `multi_gpu_model()` on the new model.",
+            )
+        raise AttributeError("__array__")
+
+    def summary(self, *args: Any, print_fn: Callable[[str], None] | None = None, **kwargs: Any) -> None:
+        """Print the template's summary, its devices, and how many BatchNormalization layers use slices."""
+        self.template.summary(*args, **kwargs, **({} if print_fn is None else {"print_fn": print_fn}))
+        (print_fn or print)(f" Parallel: {self.plan.told(holders(self.template))}")
+        if layers := self._statistics_of_slices():
+            (print_fn or print)(
+                f" BatchNormalization: {len(layers)} by the statistics of each slice; of the global batch after "
+                "multigpu.synchronize_batch_norm(model)"
+            )
+
     def overview(self, batch_size: int | None = None) -> Overview:
         """Return a table of what each device stores, receives and sends in a training step.
 
@@ -122,3 +180,8 @@ class ParallelModel(TemplateAnswers, TemplateFacade, AddsNoMask, Training):
 
 class MultiWorkerModel(ParallelModel, MultiWorkerTraining):
     """A parallel model that several workers train together."""
+
+
+def _is_functional(model: keras.Model) -> bool:
+    """Return whether Keras made a functional model of the template. There is no public class to check."""
+    return hasattr(model, "outputs") and not isinstance(model, keras.Sequential)
