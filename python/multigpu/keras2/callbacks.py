@@ -93,22 +93,16 @@ class LearningRateScheduler(_LogsOldName, keras.callbacks.LearningRateScheduler)
     """Keras' own callback, which also logs the rate as `lr`, and accepts schedules that return any number."""
 
     def __init__(self, schedule: Callable[..., Any], verbose: int = 0) -> None:
-        super().__init__(_Schedule(schedule), verbose)
+        super().__init__(_with_rate(schedule), verbose)
 
 
-class _Schedule:
-    """A schedule that receives the epoch, and in later versions the rate, and returns a float."""
-
-    def __init__(self, schedule: Callable[..., Any]) -> None:
-        self._schedule = schedule
-        try:
-            inspect.signature(schedule).bind(0, 0.0)
-            self._arguments = 2
-        except TypeError:
-            self._arguments = 1
-
-    def __call__(self, epoch: int, rate: float) -> float:
-        return float(self._schedule(*(epoch, rate)[: self._arguments]))
+def _with_rate(schedule: Callable[..., Any]) -> Callable[[int, float], float]:
+    """Return a schedule that receives the epoch, and in later versions the rate, and returns a float."""
+    try:
+        inspect.signature(schedule).bind(0, 0.0)
+    except TypeError:
+        return lambda epoch, _: float(schedule(epoch))
+    return lambda epoch, rate: float(schedule(epoch, rate))
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
