@@ -1,8 +1,4 @@
-"""Convert arrays as Keras does: their types, their batches, and the weights of their rows."""
-
-import math
-from collections.abc import Iterator
-from typing import Any
+"""Convert arrays as Keras does: their types, and the weights of their rows."""
 
 import keras
 import numpy as np
@@ -21,16 +17,3 @@ def row_weights(y: np.ndarray, class_weight: dict[int, float]) -> np.ndarray:
     classes = y if y.ndim == 1 else y[..., 0] if y.shape[-1] == 1 else np.argmax(y, axis=-1)
     weights = [class_weight.get(int(each), 1.0) for each in np.round(classes)]
     return np.asarray(weights, keras.config.floatx())
-
-
-class Batches:
-    """Batches of arrays, in order. They can be iterated again."""
-
-    def __init__(self, x: Any, y: Any, batch_size: int) -> None:
-        self._data, self._size = keras.utils.pack_x_y_sample_weight(x, y), batch_size
-
-    def __iter__(self) -> Iterator[Any]:
-        rows = len(keras.tree.flatten(self._data)[0])
-        for number in range(math.ceil(rows / self._size)):
-            at = slice(number * self._size, (number + 1) * self._size)
-            yield keras.tree.map_structure(lambda array, at=at: array[at].astype(kept_type(array)), self._data)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from multigpu.base.arguments import shown
-from multigpu.base.arrays import Batches
+from multigpu.base.arrays import kept_type
 from multigpu.base.refusal import refuse
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import variables_of
@@ -43,7 +43,7 @@ def _num_rows(batch: Any) -> int:
 def _batch_source(x: Any, y: Any, batch_size: int) -> Iterable[Any]:
     if isinstance(x, keras.utils.PyDataset):
         return (x[number] for number in range(len(x)))
-    return x if gives_batches(x) else Batches(_as_arrays(x), _as_arrays(y), batch_size)
+    return x if gives_batches(x) else _batches_of_arrays(x, y, batch_size)
 
 
 def gives_batches(x: Any) -> bool:
@@ -55,8 +55,11 @@ def _as_tensor(x: Any) -> Any:
     return keras.ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
 
 
-def _as_arrays(data: Any) -> Any:
-    return keras.tree.map_structure(np.asarray, data) if data is not None else None
+def _batches_of_arrays(x: Any, y: Any, size: int) -> Iterator[Any]:
+    data = keras.tree.map_structure(np.asarray, keras.utils.pack_x_y_sample_weight(x, y))
+    for begin in range(0, len(keras.tree.flatten(data)[0]), size):
+        at = slice(begin, begin + size)
+        yield keras.tree.map_structure(lambda array, at=at: array[at].astype(kept_type(array)), data)
 
 
 def step_seconds(model: keras.Model, taken: Sequence[Any], bar: keras.utils.Progbar) -> float:
