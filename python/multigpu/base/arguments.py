@@ -65,7 +65,11 @@ def check_text(name: str, value: object, what: str, least: int = 0) -> None:
 
 def check_path(name: str, value: object) -> None:
     """Raise a ValueError unless a value can be the path of a file."""
-    if not _is_path(value):
+    try:
+        path = os.fsencode(value) if isinstance(value, str | os.PathLike) else b""
+    except Exception:  # text that is not Unicode, or any error of an object's own `__fspath__()`
+        path = b""
+    if not path or b"\0" in path:
         raise refuse(f"`{name}` to be the path of a file, as text or `pathlib.Path`", f"{name}={shown(value)}")
 
 
@@ -77,14 +81,6 @@ def check_custom_objects(value: Any) -> None:
             f"custom_objects={shown(value)}",
             "Use `custom_objects={'Own': Own}`.",
         )
-
-
-def _is_path(value: object) -> bool:
-    try:
-        path = os.fsencode(value) if isinstance(value, str | os.PathLike) else b""
-    except Exception:  # text that is not Unicode, or any error of an object's own `__fspath__()`
-        return False
-    return bool(path) and b"\0" not in path
 
 
 def by_name(verb: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
