@@ -48,12 +48,10 @@ def pair(weights: Sequence[keras.Variable], listed: Sequence[Listed], what: str)
     """
     if len(weights) != len(listed):
         return Mismatch(what, f"{len(weights)} weights", f"{len(listed)}")
-    orders = [_by_name(weights, listed, last_parts), _by_name(weights, listed, plain_name), list(listed)]
-    orders.append(_by_role(weights, listed))
-    for fits in (_roles_fit, _shapes_fit):
-        for order in orders:
-            if order is not None and _shapes_fit(weights, order) and fits(weights, order):
-                return [(weight, np.asarray(one.array)) for weight, one in zip(weights, order, strict=True)]
+    by_name = (_by_name(weights, listed, short) for short in (last_parts, plain_name))
+    for order in (*by_name, _by_role(weights, listed), listed):
+        if order is not None and _shapes_fit(weights, order):
+            return [(weight, np.asarray(one.array)) for weight, one in zip(weights, order, strict=True)]
     weight, one = next((w, one) for w, one in zip(weights, listed, strict=True) if tuple(w.shape) != one.array.shape)
     expected, found = f"shape {tuple(weight.shape)}", f"shape {one.array.shape} ({one.name!r})"
     return Mismatch(f"weight {weight.path!r} of {what}", expected, found)
@@ -76,10 +74,6 @@ def _by_role(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> lis
     if sorted(role(weight.path) for weight in weights) != sorted(role(one.name) for one in listed):
         return None
     return [left[role(weight.path)].pop(0) for weight in weights]
-
-
-def _roles_fit(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> bool:
-    return all(role(weight.path) == role(one.name) for weight, one in zip(weights, listed, strict=True))
 
 
 def _shapes_fit(weights: Sequence[keras.Variable], listed: Sequence[Listed]) -> bool:
