@@ -25,15 +25,10 @@ c.multigpu_bytes <- function(...) {
 }
 
 #' @export
-Ops.multigpu_bytes <- function(e1, e2) { # nolint: object_name_linter. R's name.
-  plain <- get(.Generic, baseenv())
-  if (missing(e2)) plain(unclass(e1)) else plain(unclass(e1), unclass(e2))
-}
+Ops.multigpu_bytes <- function(e1, e2) unclass(NextMethod()) # nolint: object_name_linter. R's name.
 
 #' @export
-Math.multigpu_bytes <- function(x, ...) { # nolint: object_name_linter. R's name.
-  get(.Generic, baseenv())(unclass(x), ...)
-}
+Math.multigpu_bytes <- function(x, ...) unclass(NextMethod()) # nolint: object_name_linter. R's name.
 
 #' @export
 Summary.multigpu_bytes <- function(..., na.rm = FALSE) { # nolint: object_name_linter. R's name.
