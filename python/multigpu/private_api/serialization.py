@@ -7,7 +7,7 @@ object that a name in a configuration means.
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,7 +18,7 @@ from keras.src.saving import object_registration, serialization_lib
 from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable  # layers, models, losses, optimizers, ...
 from keras.src.saving.serialization_lib import SafeModeScope as SafeModeScope
 
-from multigpu.base.replaced import replaced
+from multigpu.base.replaced import intercepted
 
 CALLS_FUNCTIONS = {"AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch", "VectorizedMap", "WhileLoop"}
 
@@ -54,13 +54,12 @@ def objects_in_scopes() -> dict[str, Any]:
     return object_registration.global_state.get_global_attribute("custom_objects_scope_dict", {})
 
 
-@contextlib.contextmanager
-def names_found_by(find: Callable[..., Any], find_registered: Callable[..., Any]) -> Iterator[None]:
+def names_found_by(
+    find: Callable[..., Any], find_registered: Callable[..., Any], applies: Callable[[], bool]
+) -> contextlib.AbstractContextManager[None]:
     """Make Keras find the meaning of names with these functions inside a `with` block. Each receives Keras' own."""
-    found = functools.partial(find, serialization_lib._retrieve_class_or_fn)
-    registered = functools.partial(find_registered, object_registration.get_registered_object)
-    with (
-        replaced(serialization_lib, "_retrieve_class_or_fn", found),
-        replaced(object_registration, "get_registered_object", registered),
-    ):
-        yield
+    seams = [
+        (serialization_lib, "_retrieve_class_or_fn", find),
+        (object_registration, "get_registered_object", find_registered),
+    ]
+    return intercepted(seams, applies)

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,7 +22,6 @@ CLASSES = (
 )
 MODULES_OF_FUNCTIONS = (keras.activations, keras.losses, keras.metrics)
 MAKERS = ("get", "serialize", "deserialize")  # functions of these modules that are not activations, losses or metrics
-ONE_AT_A_TIME = threading.RLock()
 Finder = Callable[..., Any]
 
 
@@ -42,8 +41,7 @@ def is_allowed(found: Any) -> bool:
     )
 
 
-@contextlib.contextmanager
-def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
+def only_allowed(check: Callable[[], Any]) -> contextlib.AbstractContextManager[None]:
     """Allow configurations in this thread to name only parts of models, inside a `with` block.
 
     The check looks at the object that Keras finds, not at the spelling of its name. Nothing else is made or called, and
@@ -59,8 +57,6 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
     thread = threading.get_ident()
 
     def checked_find(find: Finder, name: Any, registered_name: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread:
-            return find(name, registered_name, module, *args, **kwargs)
         check()
         _check_texts(name, registered_name, module)
         _check_import(name, module)
@@ -70,8 +66,6 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
         return _without_code(found)
 
     def checked_find_registered(find: Finder, name: Any, custom_objects: Any = None, module_objects: Any = None) -> Any:
-        if threading.get_ident() != thread:
-            return find(name, custom_objects, module_objects)
         check()
         _check_texts(name)
         found = find(name, custom_objects, module_objects)
@@ -79,8 +73,7 @@ def only_allowed(check: Callable[[], Any]) -> Iterator[None]:
             return None  # a text, such as "add", may happen to be the name of a function: it stays a text
         return _without_code(found)
 
-    with ONE_AT_A_TIME, names_found_by(checked_find, checked_find_registered):
-        yield
+    return names_found_by(checked_find, checked_find_registered, lambda: threading.get_ident() == thread)
 
 
 def _check_texts(*names: Any) -> None:
