@@ -1,29 +1,24 @@
 """Count each added loss once: Keras tells losses by their `id`, and by those of losses that are gone."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-from multigpu.base.replaced import replaced
-
-_of_keras = keras.Layer.stateless_call
+from multigpu.base.replaced import intercepted
 
 
-@contextlib.contextmanager
-def fresh_losses() -> Iterator[None]:
+def fresh_losses() -> Any:
     """In a `with` block, or in a function with this decorator, begin stateless calls without losses of earlier calls.
 
     A layer keeps the `id` of each loss that it adds until it is called again. Meanwhile Python may give that `id` to
     another layer's loss, which Keras then leaves out or counts twice: in about one of 50 calls of `evaluate()`.
     """
-    with replaced(keras.Layer, "stateless_call", _stateless_call):
-        yield
+    return intercepted([(keras.Layer, "stateless_call", _stateless_call)], lambda: True)
 
 
-def _stateless_call(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+def _stateless_call(of_keras: Callable[..., Any], layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
     if not in_stateless_scope():  # a call inside of another one would drop losses of that one
         layer._clear_losses()
-    return _of_keras(layer, *args, **kwargs)
+    return of_keras(layer, *args, **kwargs)
