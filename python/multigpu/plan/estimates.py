@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceEstimate:
     """The bytes that one device stores, receives and sends.
 
@@ -33,11 +33,11 @@ class DeviceEstimate:
     parameters: int
     weights: int
     optimizer: int
-    copies: int | None
-    gradients: int | None
+    copies: int | None = None
+    gradients: int | None = None
     activations: int | None
     inputs: int
-    per_slice: int | None
+    per_slice: int | None = None
     total: int
     received: int
     sent: int

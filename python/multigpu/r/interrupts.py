@@ -7,7 +7,6 @@ current step. A second interrupt ends it at once.
 """
 
 import ctypes
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -47,7 +46,7 @@ def interruptible(verb: Callable[..., Any], *arguments: Any, callbacks: Any = No
 @contextmanager
 def _handled_by(handler: Callable[..., None]) -> Iterator[None]:
     """Handle SIGINT in Python inside a `with` block, then restore the handler, which may not be Python's."""
-    if os.name != "posix" or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     set_handler = ctypes.CDLL(None).signal  # Python's own `signal` cannot give back a handler that is not Python's

@@ -88,11 +88,8 @@ def estimate_devices(
         "parameters": sum(math.prod(layout.in_step(v).shard_shape(tuple(v.shape))) for v in kept[0]),
         "weights": weights,
         "optimizer": slots,
-        "copies": None,  # XLA plans them with the activations
-        "gradients": None,
-        "activations": activations,
+        "activations": activations,  # XLA plans copies and gradients with them
         "inputs": come,
-        "per_slice": None,
         "total": weights + slots + come + (activations or 0),
         "received": moved + come,
         "sent": moved + go,
