@@ -92,7 +92,7 @@ def load_model_hdf5(
     check_flags(compile=compile, safe_mode=safe_mode)
     check_custom_objects(custom_objects)
     trial = Trial.of(custom_objects, compile, max_seconds, max_gigabytes) if safe_mode else None
-    with naming(filepath), opened(filepath, safe_mode, trial=trial) as file:
+    with naming(filepath), opened(filepath, safe_mode, trial) as file:
         model = build(file, filepath, custom_objects, compile, safe_mode, 2 * max_seconds)
         assign(find_pairs(listed_group(file), model, filepath, False, False, False), model)
         if compile and "training_config" in file.attrs:

@@ -40,7 +40,7 @@ def load_into(
         archived = path.is_file() and zipfile.is_zipfile(path)
         with (
             _weights_in_archive(path) if archived else contextlib.nullcontext(path) as inner,
-            opened(inner, safe_mode, "copy.weights.h5") as file,
+            opened(inner, safe_mode) as file,
         ):
             group = listed_group(file)
             if group is not None and kwargs:

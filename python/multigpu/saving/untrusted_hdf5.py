@@ -29,9 +29,7 @@ TRIAL = {"stage": "trial"}  # the line that the process prints before it builds 
 
 
 @contextlib.contextmanager
-def opened(
-    filepath: Any, safe_mode: bool = True, name: str = "copy.h5", trial: "Trial | None" = None
-) -> Iterator[h5py.File]:
+def opened(filepath: Any, safe_mode: bool = True, trial: "Trial | None" = None) -> Iterator[h5py.File]:
     """Give an open HDF5 file: the file itself if trusted, or a copy with only groups, arrays of numbers, and text.
 
     Opening a damaged or hostile HDF5 file can crash the process. So another process, with limits of time and memory,
@@ -41,7 +39,6 @@ def opened(
     Args:
         filepath: path of the file.
         safe_mode: whether the file may be hostile.
-        name: the copy's name.
         trial: how that process builds the model in the file, to check that it can be built.
 
     Raises:
@@ -57,7 +54,7 @@ def opened(
             yield file
         return
     with tempfile.TemporaryDirectory(prefix="multigpu-") as folder:
-        target = Path(folder) / name
+        target = Path(folder) / "copy.weights.h5"  # an ending that Keras takes
         _copy(source, target, trial)
         with h5py.File(target, "r") as copy:
             yield copy
