@@ -12,6 +12,7 @@ from multigpu.cluster.tf_config import cut, members_of
 ANSWER_SECONDS = 30.0  # a worker that does not answer for this time counts as lost
 ARRIVE_SECONDS = 600.0  # how long to wait for a worker that answers but has not reached the current step
 MOST_SECONDS = 1e6
+IMPORT = "Import multigpu, with TF_CONFIG set,"
 EXAMPLE = (
     'for instance TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
     '"task": {"type": "worker", "index": 0}}\''
@@ -92,6 +93,15 @@ def understood(environ: Mapping[str, str]) -> Cluster | None:
     with contextlib.suppress(ValueError):
         return described(environ)
     return None
+
+
+def too_late(cluster: Cluster, engine: str, known: str = "TF_CONFIG describes", cure: str = IMPORT) -> ValueError:
+    """Return the error for a cluster that this process can no longer join."""
+    return refuse(
+        f"to join before {engine} uses a device, since {known} {cluster.size} workers: it connects when it starts",
+        f"{engine} started first, on {cluster}",
+        f"{cure} at the top of the script.",
+    )
 
 
 def configs(addresses: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ import jax
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster, described, understood
+from multigpu.cluster.config import Cluster, described, too_late, understood
 from multigpu.cluster.lost import listen
 from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.jax.refused import TENSORFLOW
@@ -84,10 +84,6 @@ def joined_cluster() -> Cluster | None:
         return known_here(os.environ)[1]
     cluster = described(os.environ)
     if cluster is not None:
-        raise refuse(
-            f"to join before JAX uses a device, since TF_CONFIG describes {cluster.size} workers",
-            f"JAX started first, on {cluster}",
-            "Import multigpu, with TF_CONFIG set, at the top of the script.",
-        )
+        raise too_late(cluster, "JAX")
     say_that_tasks_train_apart(os.environ)
     return None

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster, described, jobs_of, understood
+from multigpu.cluster.config import Cluster, described, jobs_of, too_late, understood
 from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
 from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
 
@@ -60,7 +60,7 @@ def join_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None
             "Set TF_CONFIG or call `join_cluster()`, not both, and before a model is built.",
         )
     if has_started():
-        raise _too_late(cluster, known, "Call `multigpu.join_cluster()`")
+        raise too_late(cluster, "TensorFlow", known, "Call `multigpu.join_cluster()`")
     _listen(cluster)
 
 
@@ -108,17 +108,8 @@ def check_joined() -> None:
         return
     cluster = described(os.environ)
     if cluster is not None:
-        raise _too_late(cluster, "TF_CONFIG describes", "Import multigpu, with TF_CONFIG set,")
+        raise too_late(cluster, "TensorFlow")
     say_that_tasks_train_apart(os.environ)
-
-
-def _too_late(cluster: Cluster, known: str, cure: str) -> ValueError:
-    return refuse(
-        f"to join before TensorFlow uses a device, since {known} {cluster.size} workers: TensorFlow opens its port "
-        "when it starts",
-        f"TensorFlow started first, on {cluster}",
-        f"{cure} at the top of the script.",
-    )
 
 
 class _Server:
