@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.addresses import addresses_of
-from multigpu.cluster.config import Cluster, configs, described
+from multigpu.cluster.config import Cluster, configs, described, too_late
 from multigpu.cluster.slurm_nodes import nodes_of, tasks_of
 
 PORTS, TASKS = range(15_000, 31_000), 16  # first port of workers, and number of ports of a job on a host
@@ -159,11 +159,18 @@ def check_no_task_is_left_out(environ: Mapping[str, str]) -> None:
         )
 
 
-def say_that_tasks_train_apart(environ: Mapping[str, str]) -> None:
-    """Print one line on stderr, once, if a scheduler has started several tasks without TF_CONFIG.
+def check_alone(environ: Mapping[str, str], engine: str) -> None:
+    """Raise a ValueError if this process has not joined the workers of TF_CONFIG.
 
-    This may be intended: tasks may be separate trainings, as in a sweep.
+    Print one line on stderr, once, if a scheduler has started several tasks without TF_CONFIG. This may be intended:
+    tasks may be separate trainings, as in a sweep.
+
+    Raises:
+        ValueError: TF_CONFIG is not understood, or was read too late.
     """
+    cluster = described(environ)
+    if cluster is not None:
+        raise too_late(cluster, engine)
     name = _counted_in(environ)
     if name and "TF_CONFIG" not in environ:
         cure = (

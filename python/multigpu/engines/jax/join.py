@@ -14,9 +14,9 @@ import jax
 
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
-from multigpu.cluster.config import Cluster, described, too_late, understood
+from multigpu.cluster.config import Cluster, understood
 from multigpu.cluster.lost import listen
-from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
+from multigpu.cluster.schedulers import check_alone, known_here
 from multigpu.engines.jax.refused import TENSORFLOW
 
 _listening: list[socket.socket] = []  # as long as this process lives
@@ -82,8 +82,5 @@ def joined_cluster() -> Cluster | None:
     """
     if jax.distributed.is_initialized():
         return known_here(os.environ)[1]
-    cluster = described(os.environ)
-    if cluster is not None:
-        raise too_late(cluster, "JAX")
-    say_that_tasks_train_apart(os.environ)
+    check_alone(os.environ, "JAX")
     return None

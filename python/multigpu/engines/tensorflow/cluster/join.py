@@ -8,7 +8,7 @@ import tensorflow as tf
 from multigpu.base.arguments import shown
 from multigpu.base.refusal import refuse
 from multigpu.cluster.config import Cluster, described, jobs_of, too_late, understood
-from multigpu.cluster.schedulers import known_here, say_that_tasks_train_apart
+from multigpu.cluster.schedulers import check_alone, known_here
 from multigpu.engines.tensorflow.private_api.runtime import config, has_started, listen, server
 
 
@@ -104,12 +104,8 @@ def check_joined() -> None:
     Raises:
         ValueError: the message gives what was expected, what was received, and what to do.
     """
-    if joined() is not None:
-        return
-    cluster = described(os.environ)
-    if cluster is not None:
-        raise too_late(cluster, "TensorFlow")
-    say_that_tasks_train_apart(os.environ)
+    if joined() is None:
+        check_alone(os.environ, "TensorFlow")
 
 
 class _Server:
