@@ -1,6 +1,9 @@
 """Find out from the stack why Keras or its backend makes a call."""
 
 import sys
+import traceback
+from collections.abc import Iterator
+from types import FrameType
 
 EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")  # modules that trace functions for a file
 SKLEARN = ("keras.src.wrappers.",)  # module that clones models before it trains them
@@ -14,22 +17,20 @@ def called_by(modules: tuple[str, ...]) -> bool:
 
     An `ExportArchive` of Keras and `tf.saved_model.save()` are among EXPORTERS, an `SKLearnClassifier` in SKLEARN.
     """
-    frame = sys._getframe(1).f_back
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(modules):
-            return True
-        frame = frame.f_back
-    return False
+    return any(name.startswith(modules) for name in _modules_from(sys._getframe(2)))
 
 
 def is_assigned_by_keras() -> bool:
     """Return whether Keras' own code assigns a variable, not a function of the user's that it calls."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(VARIABLES):
-        frame = frame.f_back
-    return frame.f_globals.get("__name__", "").startswith("keras.")
+    names = _modules_from(sys._getframe(1))
+    return next((name for name in names if not name.startswith(VARIABLES)), "").startswith("keras.")
 
 
 def is_input_of_layer() -> bool:
     """Return whether Keras makes the call with a layer's input: it is the caller of the caller."""
-    return sys._getframe(2).f_globals.get("__name__", "").startswith(INPUTS)
+    return next(_modules_from(sys._getframe(2))).startswith(INPUTS)
+
+
+def _modules_from(frame: FrameType) -> Iterator[str]:
+    """Return the names of the modules whose code runs in a frame, and in those that called it."""
+    return (each.f_globals.get("__name__", "") for each, _ in traceback.walk_stack(frame))
