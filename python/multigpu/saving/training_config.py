@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -29,16 +28,18 @@ def loadable(training_config: dict[str, Any], compiled_with: dict[str, Any]) -> 
     """
     functions = {f.__name__: f for f in keras.tree.flatten(compiled_with.get("loss")) if inspect.isfunction(f)}
 
-    def full_name(loss: str) -> Any:
+    def full_name(part: Any) -> Any:
+        if not isinstance(part, str):
+            return part if isinstance(part, dict) and "class_name" in part else None  # None: look into it
         try:
-            found = keras.losses.get(loss)
+            found = keras.losses.get(part)
         except ValueError:  # a custom loss
-            return loss
-        if functions.get(loss, found) is not found:
-            return keras.saving.serialize_keras_object(functions[loss])
-        return found.__name__ if inspect.isfunction(found) else loss
+            return part
+        if functions.get(part, found) is not found:
+            return keras.saving.serialize_keras_object(functions[part])
+        return found.__name__ if inspect.isfunction(found) else part
 
-    return {**training_config, "loss": _map_names(full_name, training_config.get("loss"))}
+    return {**training_config, "loss": keras.tree.traverse(full_name, training_config.get("loss"))}
 
 
 def compile_arguments_of(training_config: dict[str, Any], custom_objects: dict[str, Any] | None) -> dict[str, Any]:
@@ -91,31 +92,19 @@ def _of_keras_3(config: dict[str, Any]) -> Any:
 
 
 def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
-    """Return the optimizer of a configuration."""
-    made = _made_optimizer(config)
-    if not isinstance(made, keras.Optimizer):
-        raise ValueError(f"{made!r} is not an optimizer.")
-    return made
-
-
-def _made_optimizer(config: dict[str, Any]) -> Any:
     """Make an optimizer from a configuration. Keras 2 prefixed the class, and wrote arguments that Keras 3 lacks."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
     known = getattr(keras.optimizers, name, None)
     is_registered = keras.saving.get_registered_object(config["class_name"]) is not None
     if is_registered or not inspect.isclass(known) or not isinstance(config.get("config"), dict):
-        return keras.optimizers.deserialize(config)
-    takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
-    arguments = {key: value for key, value in config["config"].items() if key in takes or (key == "decay" and value)}
-    return known.from_config(arguments)
-
-
-def _map_names(function: Callable[[str], Any], config: Any) -> Any:
-    if isinstance(config, str):
-        return function(config)
-    if isinstance(config, dict) and "class_name" not in config:
-        return {name: _map_names(function, each) for name, each in config.items()}
-    return [_map_names(function, each) for each in config] if isinstance(config, list) else config
+        made = keras.optimizers.deserialize(config)
+    else:
+        takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
+        given = config["config"].items()
+        made = known.from_config({key: value for key, value in given if key in takes or (key == "decay" and value)})
+    if not isinstance(made, keras.Optimizer):
+        raise ValueError(f"{made!r} is not an optimizer.")
+    return made
 
 
 # State of the optimizer ----------------------------------------------------------------------------------------------
