@@ -53,6 +53,16 @@ def set_to(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
         variable.reset(token)
 
 
+def wrapped(original: Callable[..., Any], handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function like the original whose calls a handler receives: the original, and the arguments."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return handle(original, *args, **kwargs)
+
+    return call
+
+
 @contextlib.contextmanager
 def intercepted(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: Callable[[], bool]) -> Iterator[None]:
     """Let handlers intercept calls of functions inside a `with` block.
@@ -62,14 +72,11 @@ def intercepted(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: C
         applies: returns whether the running code is affected, and not code of another thread.
     """
 
-    def replacement(original: Callable[..., Any], handle: Callable[..., Any]) -> Any:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return handle(original, *args, **kwargs) if applies() else original(*args, **kwargs)
+    def handled(handle: Callable[..., Any], original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return handle(original, *args, **kwargs) if applies() else original(*args, **kwargs)
 
-        return call
-
-    instead = (replaced(owner, name, replacement(getattr(owner, name), handle)) for owner, name, handle in seams)
+    of_all = ((owner, name, functools.partial(handled, handle)) for owner, name, handle in seams)
+    instead = (replaced(owner, name, wrapped(getattr(owner, name), handle)) for owner, name, handle in of_all)
     with _one_at_a_time, entered(instead):
         yield
 

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import wrapped
 from multigpu.keras2.freezing import settle
 from multigpu.keras2.optimizers import another
 from multigpu.keras2.outputs import by_output, num_outputs
@@ -23,32 +24,30 @@ _models: weakref.WeakKeyDictionary[keras.Optimizer, weakref.ref] = weakref.WeakK
 def restore() -> None:
     """Make `compile()` accept these arguments."""
     trainer: Any = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
-    trainer.compile = _with_old_arguments(trainer.compile)  # Keras looks here to see whether a class has its own
-    keras.Model.metrics_names = property(_metrics_names(keras.Model.metrics_names.fget))
+    trainer.compile = wrapped(
+        trainer.compile, _with_old_arguments
+    )  # Keras looks here to see whether a class has its own
+    keras.Model.metrics_names = property(wrapped(keras.Model.metrics_names.fget, _metrics_names))
 
 
-def _with_old_arguments(compile_model: Callable) -> Callable:
-    @functools.wraps(compile_model)
-    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> None:
-        named = {**dict(zip(ORDER, args, strict=False)), **kwargs}
-        if named.get("target_tensors") is not None:
-            raise refuse(
-                "the targets in `fit()`",
-                "`target_tensors` of `compile()`, which Keras 3 does not have",
-                "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
-                error=NotImplementedError,  # as all names that Keras 3 does not have
-            )
-        named["optimizer"] = _of_this_model(named.get("optimizer", "rmsprop"), self)
-        for name in {"loss", "loss_weights"} & named.keys():
-            named[name] = by_output(self, named[name])
-        if num_outputs(self) > 1 and (isinstance(named.get("loss"), str) or callable(named.get("loss"))):
-            named["loss"] = [named["loss"]] * num_outputs(self)
-        for name in {"metrics", "weighted_metrics"} & named.keys():
-            named[name] = _of_each_output(self, named[name])
-        compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
-        settle(self)
-
-    return wrapper
+def _with_old_arguments(compile_model: Callable, self: keras.Model, /, *args: Any, **kwargs: Any) -> None:
+    named = {**dict(zip(ORDER, args, strict=False)), **kwargs}
+    if named.get("target_tensors") is not None:
+        raise refuse(
+            "the targets in `fit()`",
+            "`target_tensors` of `compile()`, which Keras 3 does not have",
+            "Use `model.fit(x, y)`, or a `tf.data.Dataset` of both.",
+            error=NotImplementedError,  # as all names that Keras 3 does not have
+        )
+    named["optimizer"] = _of_this_model(named.get("optimizer", "rmsprop"), self)
+    for name in {"loss", "loss_weights"} & named.keys():
+        named[name] = by_output(self, named[name])
+    if num_outputs(self) > 1 and (isinstance(named.get("loss"), str) or callable(named.get("loss"))):
+        named["loss"] = [named["loss"]] * num_outputs(self)
+    for name in {"metrics", "weighted_metrics"} & named.keys():
+        named[name] = _of_each_output(self, named[name])
+    compile_model(self, **{name: value for name, value in named.items() if name not in LEFT})
+    settle(self)
 
 
 def _of_this_model(optimizer: Any, model: keras.Model) -> Any:
@@ -91,11 +90,7 @@ def _with_targets_of_floats(metric: Any) -> Any:
     return wrapper
 
 
-def _metrics_names(stock: Callable) -> Callable:
+def _metrics_names(stock: Callable, self: keras.Model) -> list[str]:
     """Return the names of the values that `evaluate()` returns, in order."""
-
-    def names(self: keras.Model) -> list[str]:
-        known = self.compiled and all(getattr(metric, "built", True) for metric in self.metrics)
-        return list(self.get_metrics_result()) if known else stock(self)
-
-    return names
+    known = self.compiled and all(getattr(metric, "built", True) for metric in self.metrics)
+    return list(self.get_metrics_result()) if known else stock(self)

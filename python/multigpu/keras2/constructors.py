@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from multigpu.base.refusal import refuse
+from multigpu.base.replaced import wrapped
 
 RENAMED = {"input": "inputs", "output": "outputs"}  # of `keras.Model`
 KERAS_1 = {  # arguments of layers → their names since Keras 2
@@ -24,37 +25,29 @@ KERAS_1 = {  # arguments of layers → their names since Keras 2
 def restore() -> None:
     """Make `Model` accept old arguments. Layers raise an error that names the new argument."""
     x = keras.Input((1,))
-    keras.Model.__new__ = staticmethod(_renamed(keras.Model.__new__))
+    keras.Model.__new__ = staticmethod(wrapped(keras.Model.__new__, _renamed))
     functional = type(keras.Model(x, x))
-    functional.__init__ = _renamed(functional.__init__)
-    keras.Layer.__new__ = staticmethod(_explained(keras.Layer.__new__))
+    functional.__init__ = wrapped(functional.__init__, _renamed)
+    keras.Layer.__new__ = staticmethod(wrapped(keras.Layer.__new__, _explained))
     keras.layers.Embedding.__init__ = _with_input(keras.layers.Embedding.__init__)
     keras.Variable.__hash__ = lambda self: id(self)  # sets of weights count each weight once
 
 
-def _renamed(constructor: Callable) -> Callable:
-    @functools.wraps(constructor)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        both = "input" in kwargs or "output" in kwargs
-        return constructor(*args, **{RENAMED.get(name, name) if both else name: kwargs[name] for name in kwargs})
-
-    return wrapper
+def _renamed(constructor: Callable, /, *args: Any, **kwargs: Any) -> Any:
+    both = "input" in kwargs or "output" in kwargs
+    return constructor(*args, **{RENAMED.get(name, name) if both else name: kwargs[name] for name in kwargs})
 
 
-def _explained(constructor: Callable) -> Callable:
-    @functools.wraps(constructor)
-    def wrapper(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        old = [name for name in kwargs if name in KERAS_1 and name not in inspect.signature(cls.__init__).parameters]
-        if old:
-            raise refuse(
-                f"arguments of Keras 2 or later for `{cls.__name__}`",
-                f"`{old[0]}`",
-                f"Use {KERAS_1[old[0]] if ' ' in KERAS_1[old[0]] else f'`{KERAS_1[old[0]]}`'}.",
-                error=TypeError,
-            )
-        return constructor(cls, *args, **kwargs)
-
-    return wrapper
+def _explained(constructor: Callable, cls: Any, /, *args: Any, **kwargs: Any) -> Any:
+    old = [name for name in kwargs if name in KERAS_1 and name not in inspect.signature(cls.__init__).parameters]
+    if old:
+        raise refuse(
+            f"arguments of Keras 2 or later for `{cls.__name__}`",
+            f"`{old[0]}`",
+            f"Use {KERAS_1[old[0]] if ' ' in KERAS_1[old[0]] else f'`{KERAS_1[old[0]]}`'}.",
+            error=TypeError,
+        )
+    return constructor(cls, *args, **kwargs)
 
 
 def _with_input(constructor: Callable) -> Callable:

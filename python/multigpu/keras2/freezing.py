@@ -1,11 +1,11 @@
 """Fix the trainable weights when a model is compiled, as in Keras 2: the two models of a GAN rely on it."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from multigpu.base.replaced import wrapped
 from multigpu.model.parallel_model import ParallelModel
 from multigpu.private_api.layers import sublayers
 
@@ -16,7 +16,7 @@ def restore() -> None:
     """Make a compiled model go on training layers that are frozen after `compile()`."""
     for model in (keras.Model, ParallelModel):
         for verb in ("fit", "train_on_batch"):
-            setattr(model, verb, _settled(getattr(model, verb)))
+            setattr(model, verb, wrapped(getattr(model, verb), _settled))
 
 
 class Flags:
@@ -40,17 +40,13 @@ def settle(model: keras.Model) -> None:
     model.__dict__[SETTLED] = Flags(model)
 
 
-def _settled(verb: Callable) -> Callable:
-    @functools.wraps(verb)
-    def wrapper(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        settled = self.__dict__.get(SETTLED)
-        if settled is None or not settled.differ():
-            return verb(self, *args, **kwargs)
-        now = Flags(self)
-        settled.set()
-        try:
-            return verb(self, *args, **kwargs)
-        finally:
-            now.set()
-
-    return wrapper
+def _settled(verb: Callable, self: keras.Model, /, *args: Any, **kwargs: Any) -> Any:
+    settled = self.__dict__.get(SETTLED)
+    if settled is None or not settled.differ():
+        return verb(self, *args, **kwargs)
+    now = Flags(self)
+    settled.set()
+    try:
+        return verb(self, *args, **kwargs)
+    finally:
+        now.set()

@@ -11,13 +11,13 @@ of the template's attributes. The object's class looks up methods in this order:
 So the template itself is never changed, and you can use it alone at the same time.
 """
 
-import functools
 import inspect
 import types
 from typing import Any
 
 import keras
 
+from multigpu.base.replaced import wrapped
 from multigpu.private_api.class_code import STEPS, VERBS
 from multigpu.private_api.hooks import AddsNoMask
 
@@ -57,15 +57,10 @@ def _parallel(redirected: keras.Model) -> Any:
     return getattr(redirected, SLOT)
 
 
-def _redirected_beneath(name: str) -> Any:
-    """Return a method that calls the parallel model's version of a verb, for `super()` in the template's code."""
-
-    @functools.wraps(getattr(keras.Model, name))
-    def method(self: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        parallel = _parallel(self)
-        return getattr(parallel._beneath, name)(parallel, *args, **kwargs)
-
-    return method
+def _beneath(of_keras: Any, self: keras.Model, /, *args: Any, **kwargs: Any) -> Any:
+    """Call the parallel model's version of a verb, for `super()` in the template's code."""
+    parallel = _parallel(self)
+    return getattr(parallel._beneath, of_keras.__name__)(parallel, *args, **kwargs)
 
 
 def _of_parallel(name: str) -> property:
@@ -108,4 +103,4 @@ class _Last(keras.Model):
 
 
 for _name in VERBS:
-    setattr(_Last, _name, _redirected_beneath(_name))
+    setattr(_Last, _name, wrapped(getattr(keras.Model, _name), _beneath))

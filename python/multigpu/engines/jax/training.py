@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import keras
 
-from multigpu.base.replaced import replaced, set_to
+from multigpu.base.replaced import replaced, set_to, wrapped
 from multigpu.base.shared import Shared
 from multigpu.engines.jax.devices import host
 from multigpu.engines.jax.layout import gathered, on_mesh, without_context_mesh
@@ -196,34 +196,22 @@ class Training(keras.Model):
         return overview(self.template, self.plan, batch_size)
 
 
-def _verb(name: str) -> Callable[..., Any]:
-    of_keras = getattr(keras.Model, name)
+def _on_all_devices(verb: Callable[..., Any], self: Training, /, *args: Any, **kwargs: Any) -> Any:
+    with self._spread():
+        return verb(self.template, *args, **kwargs)
 
-    @functools.wraps(of_keras)
-    def verb(self: Training, *args: Any, **kwargs: Any) -> Any:
-        with self._spread():
-            return of_keras(self.template, *args, **kwargs)
 
-    return verb
+def _of_plain_or_template(kind: str, make: Callable[..., Any], self: keras.Model, force: bool = False) -> Any:
+    parallel = _spread_out.get().get(id(self))
+    if parallel is not None:
+        return parallel._make(kind, force, on=self)
+    bring_plain_home(self)
+    return make(self, force)
 
 
 for _name in LOOPS:
-    setattr(Training, _name, _verb(_name))
-
-
-def _maker(kind: str) -> Callable[..., Any]:
-    of_keras = getattr(keras.Model, f"make_{kind}_function")
-
-    @functools.wraps(of_keras)
-    def make(self: keras.Model, force: bool = False) -> Any:
-        parallel = _spread_out.get().get(id(self))
-        if parallel is not None:
-            return parallel._make(kind, force, on=self)
-        bring_plain_home(self)
-        return of_keras(self, force)
-
-    return make
-
+    setattr(Training, _name, wrapped(getattr(keras.Model, _name), _on_all_devices))
 
 for _kind in KINDS:
-    setattr(keras.Model, f"make_{_kind}_function", _maker(_kind))
+    _made = wrapped(getattr(keras.Model, f"make_{_kind}_function"), functools.partial(_of_plain_or_template, _kind))
+    setattr(keras.Model, f"make_{_kind}_function", _made)
