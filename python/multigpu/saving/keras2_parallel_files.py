@@ -22,11 +22,11 @@ def nested_template(layers: dict[str, list[Listed]]) -> str | None:
     return with_weights[0] if num_slices >= 2 and len(with_weights) == 1 else None
 
 
-def is_wrapped_for(layers: dict[str, list[Listed]], model: keras.Model) -> bool:
-    """Return whether a file is of an old parallel model and the model itself does not have that structure."""
+def is_wrapper(model: keras.Model) -> bool:
+    """Return whether a model itself has the structure of an old parallel model."""
     num_lambdas = sum(isinstance(layer, keras.layers.Lambda) for layer in model.layers)
     num_with_weights = sum(bool(layer.weights) for layer in model.layers)
-    return nested_template(layers) is not None and not (num_lambdas >= 2 and num_with_weights == 1)
+    return num_lambdas >= 2 and num_with_weights == 1
 
 
 def nested_config(config: dict[str, Any], name: str | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from multigpu.base.refusal import refuse
 from multigpu.private_api.warn_caller import warn
-from multigpu.saving.keras2_parallel_files import is_wrapped_for, nested_template, say_unwrapped
+from multigpu.saving.keras2_parallel_files import is_wrapper, nested_template, say_unwrapped
 from multigpu.saving.weight_lists import TOP_LEVEL, Listed, listed_layers, listed_weights
 from multigpu.saving.weight_matching import Mismatch, Pairs, own_weights, pair, saved_order
 
@@ -33,7 +33,7 @@ def find_pairs(
     name = nested_template(layers)
     if by_name:
         parts = _parts_by_name(layers, model)
-    elif name is not None and is_wrapped_for(layers, model):
+    elif name is not None and not is_wrapper(model):
         say_unwrapped(group.file, filepath, name)
         parts = [(saved_order(model), layers[name], f"the template (layer {name!r} in the file)")]
     else:
