@@ -58,11 +58,11 @@ class Training(keras.Model):
 
     template: keras.Model
     plan: Plan
+    _follow_compilation: Callable[[], None]
 
     def _begin(self) -> None:
         """Prepare to make step functions."""
-        self._compiled: object = None  # the compilation for which step functions were made
-        self._functions: dict[str, Any] = {}  # that loops call, by kind: the code of a user may wrap these
+        self._functions: dict[str, Any] = {}  # that loops call, by kind: a user's own, or one of these
         self._steps: dict[str, StepFunction] = {}
 
     # One call -------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Training(keras.Model):
 
     def _make(self, kind: str, force: bool = False, on: keras.Model | None = None) -> None:
         """Set the step function of a kind, which runs on all devices, for a custom loop or on the template."""
-        self._forget_other_compilations()
+        self._follow_compilation()
         model = self if on is None else on
         if force or getattr(model, f"{kind}_function") is None:
             to_host = self.plan.merge_device.startswith("CPU")
@@ -135,12 +135,6 @@ class Training(keras.Model):
     make_train_function = functools.partialmethod(_make, "train")
     make_test_function = functools.partialmethod(_make, "test")
     make_predict_function = functools.partialmethod(_make, "predict")
-
-    def _forget_other_compilations(self) -> None:
-        if self._compiled is not compilation(self.template):
-            self._compiled = compilation(self.template)
-            self._functions.clear()
-            self._steps.clear()
 
     @contextlib.contextmanager
     def _spread(self) -> Iterator[None]:
@@ -154,7 +148,7 @@ class Training(keras.Model):
             stack.enter_context(batches_on_host())  # until the step sends each row to its device
             stack.enter_context(set_to(_spread_out, {**_spread_out.get(), id(template): self}))
             stack.enter_context(replaced(template, "jax_state_sync", self._sync))
-            self._forget_other_compilations()
+            self._follow_compilation()
             for kind in KINDS:
                 setattr(template, f"{kind}_function", self._functions.get(kind))
             if not self.plan.cpu_relocation:
