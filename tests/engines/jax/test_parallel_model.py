@@ -435,3 +435,122 @@ def test_a_function_gives_the_batch_of_each_step_also_of_a_single_one(steps):
         one.train_on_batch(x, y)
     for mine, expected in zip(other.get_weights(), one.get_weights(), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)
+
+
+# What users set, hold or interrupt ----------------------------------------------------------------------------------
+
+
+class CountsSteps(keras.Model):
+    """A model that makes its training function itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.steps, self.scale = layers.Dense(3), [], 1.0
+
+    def call(self, x):
+        return self.scale * self.head(x)
+
+    def make_train_function(self, force=False):
+        super().make_train_function(force)
+        of_keras = self.train_function
+        self.train_function = lambda *given: (self.steps.append(1), of_keras(*given))[1]
+
+
+@pytest.mark.parametrize("gpus", [None, 3])
+def test_a_training_function_of_ones_own_is_used(gpus):
+    template = CountsSteps()
+    template(X)
+    model = compiled(multi_gpu_model(template, gpus) if gpus else template)
+    model.fit(X, Y, batch_size=4, verbose=0)
+    assert len(template.steps) == 3
+    of_class, calls = model.train_function, []
+    model.train_function = lambda *given: (calls.append(1), of_class(*given))[1]
+    model.predict(X, verbose=0)
+    assert calls == []
+    before = model.evaluate(X, Y, verbose=0)
+    template.scale, model.test_function = 3.0, None  # Keras' way to trace it again
+    assert model.evaluate(X, Y, verbose=0) != pytest.approx(before, rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Layer 'reads'.*was passed an input with a mask:UserWarning")
+def test_masks_of_inputs_come_along():
+    class Reads(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.sequence = layers.LSTM(4)
+
+        def call(self, x):
+            return self.sequence(x)
+
+    x = layers.Embedding(10, 6, mask_zero=True)(np.array([[1, 2, 0, 0], [3, 0, 0, 0], [4, 5, 6, 0]]))
+    template = Reads()
+    expected = template(x)
+    parallel = multi_gpu_model(template, 3)
+    np.testing.assert_allclose(parallel(x), expected, atol=1e-6)
+    weights = [v.value for v in template.trainable_variables], [v.value for v in template.non_trainable_variables]
+    loop = jax.jit(lambda *weights: parallel.stateless_call(*weights, x)[0])
+    np.testing.assert_allclose(loop(*weights), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("relocated", [False, True])
+def test_training_goes_on_after_data_that_failed_within_an_execution(relocated):
+    def batches(failing):
+        for number in range(6):
+            if failing and number == 3:
+                raise KeyError("no such file")
+            yield X, Y
+
+    template = build()
+    parallel = compiled(multi_gpu_model(template, 3, cpu_relocation=relocated), steps_per_execution=2)
+    with pytest.raises(KeyError):
+        parallel.fit(batches(failing=True), shuffle=False, verbose=0)
+    twin = build()
+    twin.set_weights(template.get_weights())
+    for model in (parallel, compiled(twin, steps_per_execution=2)):
+        model.fit(batches(failing=False), shuffle=False, verbose=0)
+    for weight, expected in zip(template.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("verb", ["call", "predict", "fit"])
+def test_a_weight_that_a_users_step_has_deleted_is_an_error(verb):
+    template = build()
+    parallel = compiled(multi_gpu_model(template, 3))
+    use = {"call": lambda: parallel(X), "predict": lambda: parallel.predict(X, verbose=0)}
+    use["fit"] = lambda: parallel.fit(X, Y, verbose=0)
+    use[verb]()
+    for variable in template.trainable_variables:
+        variable.value.delete()
+    with pytest.raises(RuntimeError, match="Array has been deleted"):
+        use[verb]()
+
+
+def test_relocated_weights_and_metrics_are_used_in_callbacks():
+    seen = {}
+    for relocated in (None, False, True):
+        keras.utils.set_random_seed(4)
+        template = build()
+        model = template if relocated is None else multi_gpu_model(template, 3, cpu_relocation=relocated)
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=[keras.metrics.R2Score()])
+
+        found = seen.setdefault(relocated, [])
+
+        def look(epoch, logs, template=template, found=found):
+            kernel = template.layers[0].kernel
+            kernel.assign_add(0.1 * ops.ones(kernel.shape))
+            found += [jax.jit(template)(X).sum(), ops.matmul(X, kernel).sum(), kernel[0].sum(), logs["r2_score"]]
+
+        model.fit(X, Y, epochs=2, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=look)])
+        seen[relocated] += [*template.get_weights(), *model.evaluate(X, Y, verbose=0)]
+    for found in (seen[False], seen[True]):
+        for value, expected in zip(found, seen[None], strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_models_on_several_devices_share_layers():
+    shared = layers.Dense(8, "tanh")  # too small to be divided
+    first, second = (keras.Sequential([keras.Input((5,)), shared, layers.Dense(3)]) for _ in range(2))
+    compiled(multi_gpu_model(first, 3)).fit(X, Y, verbose=0)
+    compiled(multi_gpu_model(second, [0, 1])).fit(X, Y, verbose=0)
+    expected = np.tanh(X @ shared.kernel + shared.bias) @ first.layers[1].kernel + first.layers[1].bias
+    np.testing.assert_allclose(first.predict(X, verbose=0), expected, rtol=1e-5, atol=1e-6)

@@ -47,6 +47,24 @@ def test_a_step_of_ones_own_has_the_gradients_of_one_process_also_of_weights_tha
             np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_an_idle_worker_follows_the_lengths_of_the_others_sequences(tmp_path):
+    """The first worker's data end first, and each step has sequences of another length."""
+    given = {"LENGTHS": "1", "DROPOUT": "0"}
+    for code, printed in ended(
+        [one(tmp_path, "dataset", 2, **given), *started("TF_CONFIG", tmp_path, "dataset", 2, **given)]
+    ):
+        assert code == 0, printed
+    for worker in range(2):
+        for actual, expected in zip(values(tmp_path, worker), values(tmp_path, "one"), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_error_in_the_first_step_is_that_of_the_user(tmp_path):
+    for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, OWN_STEP="1", FAILS="1")):
+        assert code != 0
+        assert "ArithmeticError: an error in the step" in printed
+
+
 def test_workers_with_other_models_are_refused_by_all(tmp_path):
     for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, WIDTH="3,4")):
         assert code != 0

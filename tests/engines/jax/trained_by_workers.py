@@ -41,6 +41,8 @@ class OwnStep(keras.Sequential):
         def loss_of(weights):
             predicted, new_others = self.stateless_call(weights, others, data[0], training=True)
             raw = jax.numpy.tanh(data[0] @ weights[0] + weights[1])
+            if "FAILS" in os.environ:
+                raise ArithmeticError("an error in the step")
             return ((predicted - data[1]) ** 2).mean() + 0.1 * (raw**2).mean(), new_others
 
         (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
@@ -50,6 +52,8 @@ class OwnStep(keras.Sequential):
 
 def build():
     kind = OwnStep if "OWN_STEP" in os.environ else keras.Sequential
+    if "LENGTHS" in os.environ:
+        return kind([keras.Input((None, 5)), layers.Conv1D(8, 2), layers.GlobalMaxPooling1D(), layers.Dense(3)])
     noise = layers.Dropout(float(os.environ.get("DROPOUT", "0.3")))
     middle = [layers.Dense(64, "tanh"), layers.BatchNormalization(), noise, layers.Dense(64)]
     return kind([keras.Input((5,)), *middle, layers.Dense(int(environment("WIDTH", "3")))])
@@ -61,6 +65,9 @@ class Batches(keras.utils.PyDataset):
     def __init__(self, firsts_and_sizes):
         super().__init__()
         self.batches = [(X[each].copy(), Y[each].copy()) for each in firsts_and_sizes]
+        if "LENGTHS" in os.environ:  # sequences of another length in each step
+            longer = [np.repeat(x[:, None], 2 + step, 1) for step, (x, _) in enumerate(self.batches)]
+            self.batches = [(x.cumsum(1), y) for x, (_, y) in zip(longer, self.batches, strict=True)]
 
     def __len__(self):
         return len(self.batches)
@@ -163,9 +170,10 @@ def main(folder, data, number_of_workers):
     results = parallel.evaluate(**evaluated, verbose=0)
     if data == "arrays":
         results += [float(parallel.train_on_batch(X[:5], Y[:5])[0]), float(parallel.test_on_batch(X[:3], Y[:3])[0])]
-    predicted = parallel.predict(X[:3], verbose=0)
+    x = X[:3, None].repeat(4, 1) if "LENGTHS" in os.environ else X[:3]
+    predicted = parallel.predict(x, verbose=0)
     values = list(map(np.asarray, values_of(model)))
-    np.savez(file, *values, *logs.values(), results, predicted, parallel(X[:2]))
+    np.savez(file, *values, *logs.values(), results, predicted, parallel(x[:2]))
     first = [
         x.data.nbytes for v in values_of(model) for x in v.addressable_shards if x.device == jax.local_devices()[0]
     ]
