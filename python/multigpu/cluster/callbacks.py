@@ -13,6 +13,8 @@ WRITERS = (
     keras.callbacks.RemoteMonitor,
 )
 
+EACH_STEP = (keras.callbacks.LambdaCallback, keras.callbacks.TerminateOnNaN)  # Keras' own that may stop within an epoch
+
 
 def listed(callbacks: Any) -> list[keras.callbacks.Callback]:
     """Return the callbacks that a user gave, alone or in a list, which may be one of Keras'."""
@@ -36,9 +38,8 @@ class StopTogether(keras.callbacks.Callback):
     def __init__(self, others: Iterable[keras.callbacks.Callback], any_of_all: Callable[[bool], bool]) -> None:
         super().__init__()
         self._any_of_all = any_of_all
-        lambdas = keras.callbacks.LambdaCallback
-        own = any(isinstance(each, lambdas) or not type(each).__module__.startswith("keras.") for each in others)
-        self._each_step = any_of_all(own)  # Keras' own read the same logs everywhere
+        own = any(isinstance(each, EACH_STEP) or not type(each).__module__.startswith("keras.") for each in others)
+        self._each_step = any_of_all(own)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Exchange the decision with the other workers."""

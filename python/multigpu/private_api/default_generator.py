@@ -4,6 +4,7 @@ It begins with a number of Python's `random`. Keras has no public access to it.
 """
 
 import contextlib
+import random
 from collections.abc import Iterator
 
 import keras
@@ -16,6 +17,15 @@ NAME = seed_generator.GLOBAL_SEED_GENERATOR
 def default_generator() -> keras.random.SeedGenerator | None:
     """Return the default generator of this thread. None if it is not made yet."""
     return global_state.get_global_attribute(NAME)
+
+
+def made_default_generator() -> keras.random.SeedGenerator:
+    """Return the default generator of this thread, made now if it is not yet. Python's `random` stays as it is."""
+    before = random.getstate()
+    try:
+        return seed_generator.global_seed_generator()
+    finally:
+        random.setstate(before)
 
 
 def is_default(variable: keras.Variable) -> bool:

@@ -19,7 +19,7 @@ KERAS = Required(
         "keras.src.legacy.saving.saving_utils": ("model_from_config",),
         "keras.src.losses.loss": ("apply_mask",),
         "keras.src.ops": ("core", "image", "linalg", "math", "nn", "numpy"),
-        "keras.src.random.seed_generator": ("GLOBAL_SEED_GENERATOR",),
+        "keras.src.random.seed_generator": ("GLOBAL_SEED_GENERATOR", "global_seed_generator"),
         "keras.src.saving.keras_saveable": ("KerasSaveable",),
         "keras.src.saving.object_registration": ("get_registered_object", "global_state"),
         "keras.src.saving.object_registration:global_state": ("get_global_attribute", "set_global_attribute"),

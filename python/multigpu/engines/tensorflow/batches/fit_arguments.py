@@ -68,6 +68,8 @@ def _as_batches(
 def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, Any]:
     """Return the arguments with the last rows as validation data, if `validation_split` asks for it."""
     split = arguments.get("validation_split")
+    if split and not large:
+        arguments = {**arguments, **{name: _as_arrays(arguments.get(name)) for name in ("x", "y", "sample_weight")}}
     can_be_cut = _can_be_cut(arguments) if large else are_arrays(arguments)
     if not split or arguments.get("validation_data") is not None or not can_be_cut:
         return arguments
@@ -80,6 +82,11 @@ def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, 
     last = keras.tree.map_structure(lambda array: None if array is None else array[at:], data)
     named = dict(zip(("x", "y", "sample_weight"), first, strict=True))
     return {**arguments, **named, "validation_data": last, "validation_split": 0.0}
+
+
+def _as_arrays(data: Any) -> Any:
+    """Return tensors as arrays."""
+    return keras.tree.map_structure(lambda x: x.numpy() if isinstance(x, tf.Tensor) else x, data)
 
 
 def _can_be_cut(arguments: dict[str, Any]) -> bool:

@@ -76,12 +76,15 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextl
         parts = dataset.map(as_part(dataset))
     if steps and takes_none_ahead(dataset):
         return GlobalBatches(parts, None, given)
-    return _until_all_end(parts, given, cluster)
+    return _until_all_end(parts, given, None if is_dataset else given.num_batches, cluster)  # of files, there are fewer
 
 
 def _of_arrays(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.ExitStack) -> GlobalBatches:
     """Return the parts of arrays that all workers have. All workers assign the rows in the same way."""
     x, y, weight, size, steps = map(arguments.get, ("x", "y", "sample_weight", "batch_size", "steps"))
+    ArrayDataAdapter(
+        *keras.tree.map_structure(lambda array: None if array is None else array[:1], (x, y, weight))
+    )  # checks
     rows = len(keras.tree.flatten(x)[0])
     size = size or (-(-rows // steps) if steps else 32)
     told = all_gather_numbers([rows, size], cluster)
@@ -105,9 +108,11 @@ def _of_arrays(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.E
     return GlobalBatches(parts, int(parts.cardinality()))
 
 
-def _until_all_end(parts: tf.data.Dataset, given: Any, cluster: Cluster) -> GlobalBatches:
+def _until_all_end(
+    parts: tf.data.Dataset, given: DataAdapter, num_batches: int | None, cluster: Cluster
+) -> GlobalBatches:
     """Return as many steps on all workers as the worker with the most parts has."""
-    mine = given.num_batches or int(parts.cardinality())
+    mine = num_batches or int(parts.cardinality())
     numbers = all_gather_numbers([mine], cluster)[:, 0].astype(int)
     if not all(numbers):
         none = ", ".join(cluster.name(number) for number in np.flatnonzero(numbers == 0))

@@ -1,5 +1,6 @@
 """The handshake: workers compare versions, models and settings, and begin with the chief's values."""
 
+import inspect
 import json
 import random
 from collections.abc import Mapping
@@ -15,11 +16,13 @@ from multigpu.engines.tensorflow.cluster.failures import wait_for_all, watch
 from multigpu.engines.tensorflow.cluster.messages import all_gather_numbers, all_gather_text, broadcast_variables
 from multigpu.engines.tensorflow.weights.place_locate import stored_dtype
 from multigpu.plan.plan import Plan
+from multigpu.private_api.default_generator import made_default_generator
 from multigpu.private_api.layers import finish_state, variables_of
 from multigpu.private_api.model_settings import settings, settings_of
 
 BUILD_ALIKE = "Install the same versions everywhere, and build the same model, with as many devices on each."
 FIT_ALIKE = "Call `compile()` and `fit()` with the same arguments everywhere."
+UNLIKE = ("self", "x", "y", "sample_weight", "validation_data", "callbacks", "verbose")  # may differ
 UNSET_SEED = 87654321  # TensorFlow's seed if `tf.random.set_seed()` was never called
 
 
@@ -35,9 +38,14 @@ def synchronize_workers(model: keras.Model, plan: Plan) -> None:
     wait_for_all(cluster)
     watch(cluster)
     _check_alike(_answers(model, plan), cluster, BUILD_ALIKE)
-    broadcast_variables(variables_of(model), cluster)
+    broadcast_variables(shared_variables(model), cluster)
     finish_state(model)
-    _broadcast_seed(cluster)
+    broadcast_seed(cluster)
+
+
+def shared_variables(model: keras.Model) -> list[keras.Variable]:
+    """Return the variables with the chief's values: those of the model and optimizer, and Keras' default noise."""
+    return [*variables_of(model), made_default_generator().state]
 
 
 def _answers(model: keras.Model, plan: Plan) -> dict[str, str]:
@@ -65,13 +73,13 @@ def check_fit_alike(model: keras.Model, arguments: Mapping[str, Any], cluster: C
     Raises:
         ValueError: a worker has another layer, optimizer, loss or argument of `fit`. All workers raise it.
     """
-    validated = arguments.get("validation_data") is not None or bool(arguments.get("validation_split"))
+    parameters = inspect.signature(keras.Model.fit).parameters.values()
+    given = {each.name: arguments.get(each.name, each.default) for each in parameters if each.name not in UNLIKE}
     answers = {
         **{name: json.dumps(each) for name, each in settings_of(model).items()},
+        **{name: str(value) for name, value in given.items()},
         "batch_size": str(arguments.get("batch_size") or 32),  # Keras' default
-        "epochs": str(arguments.get("epochs", 1)),
-        "validation": str(validated),
-        "shuffle": str(bool(arguments.get("shuffle"))),
+        "validation": str(arguments.get("validation_data") is not None),
         "class_weight": json.dumps(settings(arguments.get("class_weight"))),
     }
     _check_alike(answers, cluster, FIT_ALIKE)
@@ -90,7 +98,7 @@ def _check_alike(answers: Mapping[str, str], cluster: Cluster, cure: str) -> Non
                 )
 
 
-def _broadcast_seed(cluster: Cluster) -> None:
+def broadcast_seed(cluster: Cluster) -> None:
     """Give all workers the chief's seed, or a new one: all must assign the rows of arrays in the same way."""
     seed, _ = tf.compat.v1.get_seed(0)
     mine = -1 if seed == UNSET_SEED else seed

@@ -18,6 +18,7 @@ from multigpu.base.replaced import entered, replaced
 from multigpu.engines.tensorflow.batches.masks_and_logits import with_same_attached
 from multigpu.engines.tensorflow.cluster.together import Step
 from multigpu.engines.tensorflow.private_api.attached import mask_of
+from multigpu.engines.tensorflow.private_api.gradients import with_gradient
 from multigpu.private_api.losses import apply_mask
 
 MEANS = ("sum_over_batch_size", "mean")
@@ -77,7 +78,10 @@ class LossScaling:
         if self._depth:
             return value
         masks = [mask for mask in map(mask_of, [y_pred, *values]) if mask is not None]
-        return value * tf.cast(self._factor(loss, masks, sample_weight), value.dtype)
+        factor = tf.cast(self._factor(loss, masks, sample_weight), value.dtype)
+        if value.shape.rank:  # not reduced: gradients of its values are added, and its mean is not scaled
+            return with_gradient(value, lambda upstream: upstream * factor)
+        return value * factor
 
     def of_mean(self, metric: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> Any:
         """Update the mean of one number of a step, such as the loss of one output, weighted by this worker's share."""

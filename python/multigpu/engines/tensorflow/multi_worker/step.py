@@ -1,4 +1,4 @@
-"""One step of all workers: its number of rows, which workers have more, and which want to stop."""
+"""One step of all workers: its number of rows, and which workers have more."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,58 +30,44 @@ class Part(NamedTuple):
 
 
 class StepConsensus:
-    """The agreement of all workers in every step: rows of the global batch, whether any has more or stops."""
+    """The agreement of all workers in every step: rows of the global batch, and whether any has more."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         with tf.init_scope(), tf.device("CPU:0"):
-            self._stop = tf.Variable(0.0, trainable=False)
-            self._agreed = tf.Variable([0.0, 1.0, 0.0], trainable=False)
+            self._more = tf.Variable(1.0, trainable=False)
             self._counts = tf.Variable(1, trainable=False)
 
     def of_step(self, part: Part, label: str) -> Step:
-        """Sum over the workers: the rows of this step, which have another step, and which request to stop."""
+        """Sum over the workers: the rows of this step, and which have another step."""
         with tf.device("CPU:0"):
             rows = tf.cast(count_rows(tf.nest.flatten(part.data)[:1]) * part.counts, tf.float32)
             number, size = self._cluster.number, self._cluster.size
-            own = tf.stack([rows, tf.cast(part.more, tf.float32), self._stop])
+            own = tf.stack([rows, tf.cast(part.more, tf.float32)])
             summed = barrier_sum(
                 tf.concat([own, rows * tf.one_hot(number, size)], axis=0), lambda x: self.sum(x, label)
             )
-            agreed, each = tf.split(summed, [3, size])
-            self._agreed.assign(agreed)
+            (total, more), each = tf.unstack(summed[:2]), summed[2:]
+            self._more.assign(more)
             self._counts.assign(part.counts)
-            return Step(True, part.counts, agreed[0], rows, tf.reduce_sum(each[:number]))
+            return Step(True, part.counts, total, rows, tf.reduce_sum(each[:number]))
 
     def sum(self, x: tf.Tensor, label: str) -> tf.Tensor:
         """Return the sum of a few numbers over the workers."""
         with tf.device("CPU:0"):
             return group_sum(x, self._cluster.size, "steps", label)
 
-    def request_stop(self) -> None:
-        """Request to stop. The other workers see it in the next step."""
-        self._stop.assign(1.0)
-
-    def requests_stop(self) -> bool:
-        """Return whether this worker requests to stop."""
-        return bool(self._stop.numpy() > 0)
-
     def reset(self) -> None:
         """Prepare for a new training."""
-        self._stop.assign(0.0)
-        self._agreed.assign([0.0, 1.0, 0.0])
+        self._more.assign(1.0)
 
     def any_has_more(self) -> bool:
         """Return whether there will be another step, according to the last one."""
-        return bool(self._agreed.numpy()[1] > 0)
+        return bool(self._more.numpy() > 0)
 
     def is_idle(self) -> bool:
         """Return whether the rows of this worker did not count in the last step."""
         return bool(self._counts.numpy() == 0)
-
-    def any_requests_stop(self) -> bool:
-        """Return whether some worker requested to stop in the last step."""
-        return bool(self._agreed.numpy()[2] > 0)
 
 
 @contextlib.contextmanager

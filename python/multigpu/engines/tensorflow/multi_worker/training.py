@@ -19,7 +19,7 @@ from multigpu.engines.tensorflow.cluster.rendezvous import within_step
 from multigpu.engines.tensorflow.cluster.together import Step, Together
 from multigpu.engines.tensorflow.multi_worker.callbacks import WorkerSyncCallback
 from multigpu.engines.tensorflow.multi_worker.data_adapter import GlobalBatches, global_batches
-from multigpu.engines.tensorflow.multi_worker.handshake import check_fit_alike
+from multigpu.engines.tensorflow.multi_worker.handshake import broadcast_seed, check_fit_alike
 from multigpu.engines.tensorflow.multi_worker.loss_scaling import LossScaling
 from multigpu.engines.tensorflow.multi_worker.metrics import aggregate_logs
 from multigpu.engines.tensorflow.multi_worker.step import Part, StepConsensus, metrics_kept
@@ -35,7 +35,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         super()._begin()
         self._cluster: Cluster = self.plan.cluster  # type: ignore[assignment]  # always given here
         self._consensus = StepConsensus(self._cluster)
-        self._ended: Any = None
+        self._ended: dict[str, Any] = {}  # iterators, by step function: a callback may evaluate
         self._in_verb = False
 
     @functools.wraps(keras.Model.fit)
@@ -44,6 +44,7 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         arguments = validated_apart({"shuffle": True, **by_name(super().fit, args, kwargs)}, large=False)
         with self._verb() as at_end:
             check_fit_alike(self.template, arguments, self._cluster)
+            broadcast_seed(self._cluster)
             validation = arguments.get("validation_data")
             if validation is not None:
                 arguments["validation_data"] = self._validation(arguments, validation, at_end)
@@ -72,12 +73,12 @@ class MultiWorkerTraining(AggregatesLogs, Training):
         function = super()._around(name, function)
 
         def until_all_end(iterator: Any) -> Any:
-            if iterator is self._ended:
+            if iterator is self._ended.get(name):
                 raise tf.errors.OutOfRangeError(None, None, "no worker has more data")  # as Keras does to end an epoch
             with within_step(), named(self._cluster):
                 outputs = function(iterator)
             if not self._consensus.any_has_more():
-                self._ended = iterator
+                self._ended[name] = iterator
             return outputs
 
         return function if name == "predict_function" else until_all_end
@@ -143,8 +144,9 @@ class MultiWorkerTraining(AggregatesLogs, Training):
             )
 
     def _with_batches(self, arguments: dict[str, Any], batches: GlobalBatches) -> dict[str, Any]:
-        own = allowed(listed(arguments.get("callbacks")), self._cluster.is_chief)
-        callbacks = [*own, WorkerSyncCallback(self._cluster, self._consensus)]
+        callbacks = listed(arguments.get("callbacks"))
+        own = allowed(callbacks, self._cluster.is_chief)
+        callbacks = [*own, WorkerSyncCallback(callbacks, self._cluster, self._consensus)]
         in_batches = ("y", "sample_weight", "batch_size", "class_weight")
         others = {name: value for name, value in arguments.items() if name not in in_batches}
         return self._quiet({**others, "x": batches, "callbacks": callbacks})
