@@ -218,8 +218,9 @@ def merge_results(
         traced.give_kept(inner[number:])
         noise = results[0].noise
         computed = of_batch.compute(replica.template, replica.batch, inner[:number], noise, replica.workers)
-    traced.updates.assign([result.updates for result in results], slices.kept, replica.workers)
-    computed.assign()
+    updates = traced.updates.combined([result.updates for result in results], slices.kept, replica.workers)
+    for variable, value in itertools.chain(updates, computed.variables):
+        variable.assign(value)  # on its owner
     averaged = [number for number in range(len(traced.calls.adding)) if number not in computed.losses]
     added = {**computed.losses, **dict(zip(averaged, losses, strict=True))}
     losses = [added[number] for number in traced.calls.order_of_losses()]

@@ -38,11 +38,6 @@ class Computed(NamedTuple):
     losses: dict[int, tf.Tensor]
     variables: list[tuple[keras.Variable, tf.Tensor]]
 
-    def assign(self) -> None:
-        """Give the variables these values, each on its owner."""
-        for variable, value in self.variables:
-            variable.assign(value)
-
 
 class GlobalBatchCalls:
     """Calls to compute when the slices are merged, found in a run of the template on one slice.

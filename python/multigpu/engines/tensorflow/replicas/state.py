@@ -36,14 +36,8 @@ class Updates:
         averaged = [v for v in variables if _is_averaged(v) and id(v) not in same]
         taken = [v for v in variables if all(v is not other for other in averaged)]
         self._buckets: list[tuple[bool, list[keras.Variable], Bucket]] = [
-            *((True, averaged, bucket) for bucket in buckets_of(averaged)),
-            *((False, taken, bucket) for bucket in buckets_of(taken)),
+            (group is averaged, group, bucket) for group in (averaged, taken) for bucket in buckets_of(group)
         ]
-
-    @property
-    def seeds(self) -> list[keras.Variable]:
-        """The variables that are seeds of noise."""
-        return [variable for variable in self.variables if is_seed(variable)]
 
     def pack(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return one replica's values of the variables as a flat list of buffers."""
@@ -63,30 +57,19 @@ class Updates:
         for position, (is_averaged, members, bucket) in enumerate(self._buckets):
             values = [replica[position] for replica in buffers]
             with tf.device(bucket.owner):
-                single = weighted_mean(values, kept) if is_averaged else values[0]
+                single = values[0]
                 if is_averaged:
-                    single = workers.mean(single, bucket.owner, f"state {position}")
-                combined = open_bucket(single, bucket)
-                for place, number in enumerate(bucket.members):
-                    variable, value = members[number], combined[place]
-                    if not is_averaged:
-                        value = _of_first(variable, value, workers, bucket.owner, f"state {position} {place}")
-                    yield variable, value
-
-    def assign(self, buffers: Sequence[Sequence[tf.Tensor]], kept: Sequence[tf.Tensor], workers: Reduction) -> None:
-        """Assign the merged values of all replicas' buffers to the template's variables, on their owners."""
-        for variable, value in self.combined(buffers, kept, workers):
-            variable.assign(value)
+                    single = workers.mean(weighted_mean(values, kept), bucket.owner, f"state {position}")
+                combined = zip(bucket.members, open_bucket(single, bucket), strict=True)
+                for place, (number, value) in enumerate(combined):
+                    if not (is_averaged or is_seed(members[number])):  # all workers know how noise continues
+                        value = workers.of_chief(value, bucket.owner, f"state {position} {place}")
+                    yield members[number], value
 
 
 def _is_averaged(variable: keras.Variable) -> bool:
     number = stored_dtype(variable).is_floating and not is_seed(variable)
     return number and variable.aggregation != "only_first_replica"
-
-
-def _of_first(variable: keras.Variable, value: tf.Tensor, workers: Reduction, owner: str, label: str) -> tf.Tensor:
-    """Return the value of the first replica of all workers. All workers know how noise continues."""
-    return value if is_seed(variable) else workers.of_chief(value, owner, label)
 
 
 def weighted_mean(values: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -76,14 +76,6 @@ class TemplateState:
         weights = [w for w in tables.without(self.model.trainable_variables) for _ in range(numbers.get(id(w), 1))]
         return replace(self, weights=weights, tables=tables)
 
-    def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
-        """Return the variables that do not belong to it."""
-        return [v for v in variables if all(v is not other for other in self.state)]
-
-    def with_state(self, variables: Sequence[keras.Variable]) -> "TemplateState":
-        """Return the state with more variables, which are not trained."""
-        return replace(self, state=[*self.state, *variables])
-
     def by_weight(self, of_copies: Sequence[T]) -> dict[int, list[T]]:
         """Return what belongs to the copies of each weight, by its id, given for all copies."""
         found: dict[int, list[T]] = {}

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.batches.split_merge import NUM_SCALARS
 from multigpu.engines.tensorflow.private_api.graphs import types_of_ops
+from multigpu.engines.tensorflow.private_api.variables import is_seed
 from multigpu.engines.tensorflow.replicas.outside_state import refuse_changes, trained_outside
 from multigpu.engines.tensorflow.replicas.replica import Replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
@@ -40,8 +41,9 @@ def trace(replica: Replica, run: Run = Replica.__call__) -> tuple[Replica, Trace
             replica = replace(replica, carried=traced.carried)
             continue
         # of Keras' default generator: a second run of the trace has to draw the same noise
-        if seeds := replica.template.without(traced.updates.seeds):
-            replica = replace(replica, template=replica.template.with_state(seeds))
+        known = set(map(id, replica.template.state))
+        if seeds := [v for v in traced.updates.variables if is_seed(v) and id(v) not in known]:
+            replica = replace(replica, template=replace(replica.template, state=[*replica.template.state, *seeds]))
             continue
         traced = _with_reads(traced, function, replica)
         copies = _copies(traced, replica.template)
