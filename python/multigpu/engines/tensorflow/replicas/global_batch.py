@@ -8,6 +8,7 @@ because it starts from the states that their generators had then.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -88,22 +89,22 @@ class GlobalBatchCalls:
             noise: the values of `noise`.
             workers: the workers whose rows belong to the batch.
         """
-        known = {id(slice_): tensor for slice_, tensor in zip(self.tensors, merged, strict=True)}
+        known = {id(slice_): workers.all_rows(x) for slice_, x in zip(self.tensors, merged, strict=True)}
         states = {id(of_slice): state for of_slice, state in zip(self.noise, noise, strict=True)}
-        whole, scope = _Whole(known, workers), _GlobalBatchScope(workers, self._carried, states)
+        whole, scope = functools.partial(_whole, known), _GlobalBatchScope(workers, self._carried, states)
         losses: dict[int, tf.Tensor] = {}
         for call in self.calls:
-            scope.calls = replay = _Replay(call, call is self._root, whole.merged, scope.draw_on)
+            scope.calls = replay = _Replay(call, call is self._root, whole, scope.draw_on)
             scope.draw_on(call.draws_from, call.drawn_before)
             first = len(scope.losses)
             in_place = scopes_noted(lambda device: contextlib.nullcontext())
             with scope, inside_replica(), in_place, as_one_graph(scope), replay.noted(template.layers):
                 if call is self._root:
-                    args, kwargs = batch.rebuild([whole.rows(x) for x in batch.tensors])
+                    args, kwargs = batch.rebuild([workers.all_rows(x) for x in batch.tensors])
                     template.model(*args, **kwargs)
                 else:
                     training = {"training": batch.training} if batch.training is not None else {}
-                    call.layer(*whole.merged(call.args), **{**training, **whole.merged(call.kwargs)})
+                    call.layer(*whole(call.args), **{**training, **whole(call.kwargs)})
             losses.update((number, scope.losses[first + new]) for number, new in replay.same_losses())
         return Computed(
             {number: losses[number] for number in self.losses},
@@ -181,27 +182,18 @@ class _GlobalBatchScope(ReplicaScope):
         return super().get_current_value(variable)
 
 
-@dataclasses.dataclass
-class _Whole:
-    """The slices, merged into the global batch."""
+def _whole(known: Mapping[int, tf.Tensor], structure: Any) -> Any:
+    """Return the same structure, with tensors of the global batch and their attached masks and logits.
 
-    _known: Mapping[int, tf.Tensor]  # by the ids of the slices
-    _workers: Reduction
-    _rows: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)  # of all workers
+    Args:
+        known: the tensors of the global batch, by the ids of the slices.
+        structure: slices, and anything else.
+    """
 
-    def merged(self, structure: Any) -> Any:
-        """Return the same structure, with tensors of the global batch and their attached masks and logits."""
-        return keras.tree.map_structure(self._one, structure)
+    def one(leaf: Any) -> Any:
+        return with_same_attached(lambda x: known[id(x)], leaf) if tf.is_tensor(leaf) else leaf
 
-    def rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Return the rows of all workers, given the rows of this one."""
-        if id(x) not in self._rows:
-            self._rows[id(x)] = self._workers.all_rows(x)
-        return self._rows[id(x)]
-
-    def _one(self, leaf: Any) -> Any:
-        merged: Callable[[tf.Tensor], tf.Tensor] = lambda x: self.rows(self._known[id(x)])  # noqa: E731
-        return with_same_attached(merged, leaf) if tf.is_tensor(leaf) else leaf
+    return keras.tree.map_structure(one, structure)
 
 
 def _leaves(
