@@ -122,10 +122,9 @@ class OutputLayout:
 
         To these, and to nothing else, Keras' crossentropies go back.
         """
-        in_use = [place not in self._attached.with_logits for place in range(len(self.with_rows))]
-        components = [len(flatten_composites([x])) for x in self.with_rows]
-        flat = [used for used, number in zip(in_use, components, strict=True) for _ in range(number)]
-        return [number for number, used in enumerate([*flat, *[True] * self.num_losses]) if used]
+        places = [place for place, x in enumerate(self.with_rows) for _ in flatten_composites([x])]
+        of_outputs = [number for number, place in enumerate(places) if place not in self._attached.with_logits]
+        return [*of_outputs, *range(len(places), self.num_differentiable)]
 
     def open(self, flat: Sequence[tf.Tensor]) -> Result:
         """Return the flat tensors of one run, by their meaning."""
@@ -149,12 +148,8 @@ class OutputLayout:
 
     def watch(self, merged: Sequence[tf.Tensor], structure: GradientStructure) -> list[tf.Tensor]:
         """Return merged tensors and losses, watched under the numbers of their slices in the flat list."""
-        number, watched = 0, []
-        for x in merged:
-            components = flatten_composites([x])
-            watched += restore_composites([x], [structure.watch(c, n) for n, c in enumerate(components, number)])
-            number += len(components)
-        return watched
+        components = [structure.watch(x, number) for number, x in enumerate(flatten_composites(merged))]
+        return restore_composites(merged, components)
 
     def outputs(self, with_rows: Sequence[tf.Tensor]) -> Any:
         """Return merged tensors in the structure of the outputs, with constants, logits and masks."""
