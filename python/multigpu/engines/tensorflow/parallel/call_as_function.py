@@ -30,7 +30,7 @@ from multigpu.engines.tensorflow.private_api.gradients import (
 from multigpu.engines.tensorflow.private_api.graphs import ask_in_each_call
 from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
-from multigpu.engines.tensorflow.replicas.outputs import Constant
+from multigpu.engines.tensorflow.replicas.outputs import OutputLayout, is_constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
 from multigpu.engines.tensorflow.replicas.traced import without_zeros
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
@@ -70,7 +70,7 @@ class CallAsFunction:
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
         self._kinds: dict[tuple, int] = {}  # by the values besides arguments on which a trace depends
         self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
-        self._kept: weakref.WeakKeyDictionary[tf.Graph, list[Kept]] = weakref.WeakKeyDictionary()  # by traces
+        self._shown: weakref.WeakKeyDictionary[tf.Graph, tuple[OutputLayout, list[Kept]]] = weakref.WeakKeyDictionary()
         self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have gates
         self._untaped: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces without the gradient of one device
 
@@ -100,10 +100,10 @@ class CallAsFunction:
             flat = tf.nest.flatten(given, expand_composites=True)
             watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]
             given = tf.nest.pack_sequence_as(given, watched, expand_composites=True)
-        outputs, attached, losses, of_kept = given
-        for each, tensors in zip(self._kept[graph], of_kept, strict=True):
+        (outputs, attached, losses, of_kept), (layout, kept) = given, self._shown[graph]
+        for each, tensors in zip(kept, of_kept, strict=True):
             each.give(tensors)
-        return Given(_with_attached(keras.tree.map_structure(Constant.opened, outputs), attached), losses)
+        return Given(layout.with_constants(_with_attached(outputs, attached)), losses)
 
     def _call(self, args: tuple, kwargs: dict[str, Any], attached: list, kind: int) -> tuple:
         del kind  # part of TensorFlow's key for the trace
@@ -111,18 +111,14 @@ class CallAsFunction:
         with tapes_of_their_own():  # the trace serves later calls, too
             merged = self._spread(args, kwargs)
         assert isinstance(merged, Merged)  # as always in a trace
-        given = (
-            keras.tree.map_structure(Constant.of, merged.outputs),
-            _attached_to(merged.outputs),
-            merged.losses,
-            [each.tensors for each in merged.kept],
-        )
+        outputs = [x for x in keras.tree.flatten(merged.outputs) if not is_constant(x)]
+        given = outputs, _attached_to(outputs), merged.losses, [each.tensors for each in merged.kept]
         results = tf.nest.flatten(given, expand_composites=True)
         gates, graph = _gates_of(results, merged), tf.compat.v1.get_default_graph()
         tensors = [x for x in results if tf.is_tensor(x) and is_differentiable(x)]
         if any(_has_cut(n, tensors, merged) for n in range(len(tensors))):
             self._untaped.add(graph)
-        self._gates[graph], self._kept[graph] = gates, merged.kept
+        self._gates[graph], self._shown[graph] = gates, (merged.traced.layout, merged.kept)
         return given
 
     def _with_gates(self, function: Any) -> bool:

@@ -1,7 +1,6 @@
 """The layout of a replica's results: flat tensors, and the meaning of each. It is the same for every replica."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -34,32 +33,6 @@ class Result(NamedTuple):
     losses: list[tf.Tensor]
     noise: list[tf.Tensor]
     updates: list[tf.Tensor]
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An output that is not a tensor, while it leaves a function, which would convert it to one."""
-
-    value: Any
-
-    @classmethod
-    def of(cls, output: Any) -> Any:
-        """Return a Constant for a constant, or any other output itself."""
-        return cls(output) if is_constant(output) else output
-
-    @staticmethod
-    def opened(output: Any) -> Any:
-        """Return the output: the inverse."""
-        return output.value if isinstance(output, Constant) else output
-
-    def __tf_flatten__(self) -> tuple[tuple, tuple]:
-        """Return the value as part of the structure of a function's results, and no tensors."""
-        return (self.value,), ()
-
-    @classmethod
-    def __tf_unflatten__(cls, of_structure: tuple, _: tuple) -> "Constant":
-        """Return the object from its parts: the inverse."""
-        return cls(*of_structure)
 
 
 def is_constant(output: Any) -> bool:
@@ -155,7 +128,11 @@ class OutputLayout:
         """Return merged tensors in the structure of the outputs, with constants, logits and masks."""
         end = len(with_rows) - self._num_inner
         num_outputs = end - len(self._attached)
-        in_order = iter(self._attached.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
+        return self.with_constants(self._attached.attached(with_rows[:num_outputs], with_rows[num_outputs:end]))
+
+    def with_constants(self, tensors: Iterable[tf.Tensor]) -> Any:
+        """Return the outputs that are tensors in the structure of all."""
+        in_order = iter(tensors)
         flat = [next(in_order) if output is WITH_ROWS else output for output in self._flat]
         return keras.tree.pack_sequence_as(self._structure, flat)
 
