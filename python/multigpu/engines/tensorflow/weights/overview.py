@@ -87,26 +87,14 @@ def routes_of(
 def traffic(device: str, routes: Sequence[Route]) -> Traffic:
     """Return the bytes of weights and gradients that a device receives and sends in a step."""
     moves = [
-        (move, bucket)
+        (move.receiver == device, move.share * bucket.sent_bytes, move.share * bucket.reduced_bytes)
         for buckets, devices in routes
         for bucket in buckets
         for move in transfers_of(bucket, buckets, devices, device)
     ]
-    comes = [(move.share, bucket) for move, bucket in moves if move.receiver == device]
-    leaves = [(move.share, bucket) for move, bucket in moves if move.sender == device]
-    return Traffic(
-        received=_sent_bytes(comes) + _reduced_bytes(leaves),  # gradients take the way of the weights, backward
-        sent=_sent_bytes(leaves) + _reduced_bytes(comes),
-        transfers=2 * (len(comes) + len(leaves)),
-    )
-
-
-def _sent_bytes(buckets: Sequence[tuple[float, Bucket]]) -> int:
-    return round(sum(share * bucket.sent_bytes for share, bucket in buckets))
-
-
-def _reduced_bytes(buckets: Sequence[tuple[float, Bucket]]) -> int:
-    return round(sum(share * bucket.reduced_bytes for share, bucket in buckets))
+    received = sum(weights if comes else gradients for comes, weights, gradients in moves)
+    sent = sum(gradients if comes else weights for comes, weights, gradients in moves)  # backward on the same way
+    return Traffic(round(received), round(sent), transfers=2 * len(moves))
 
 
 def _bytes_on(device: str, variables: Sequence[keras.Variable]) -> int:
