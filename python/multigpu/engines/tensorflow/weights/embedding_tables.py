@@ -30,9 +30,9 @@ class Tables:
             layers: all layers of a template.
             sent: the ids of tables that are sent all the same.
         """
-        plain = [layer for layer in layers if _is_plain_embedding(layer) and id(_table(layer)) not in sent]
-        self.layers = [layer for layer in plain if num_bytes(_table(layer)) > BUCKET_BYTES]
-        self._ids = {id(_table(layer)) for layer in self.layers}
+        plain = [layer for layer in layers if _is_plain_embedding(layer) and id(layer.embeddings) not in sent]
+        self.layers = [layer for layer in plain if num_bytes(layer.embeddings) > BUCKET_BYTES]
+        self._ids = {id(layer.embeddings) for layer in self.layers}
 
     def without(self, variables: Sequence[keras.Variable]) -> list[keras.Variable]:
         """Return the variables that are not tables."""
@@ -40,12 +40,13 @@ class Tables:
 
     def trained(self) -> list[tf.Variable]:
         """Return the tables to which gradients flow."""
-        tables = {id(_table(layer)): _table(layer) for layer in self.layers}
+        tables = {id(layer.embeddings): layer.embeddings for layer in self.layers}
         return [backing_variable(table) for table in tables.values() if table.trainable]
 
     def with_variables(self, variables: Collection[int]) -> list[keras.Variable]:
         """Return the tables that TensorFlow has as these variables, given by their ids."""
-        return [table for table in map(_table, self.layers) if id(backing_variable(table)) in variables]
+        tables = [layer.embeddings for layer in self.layers]
+        return [table for table in tables if id(backing_variable(table)) in variables]
 
     def looked_up_by_layers(self) -> contextlib.AbstractContextManager[None]:
         """Make layers look rows up on the owner's device while a replica is traced, in a `with` block."""
@@ -54,12 +55,12 @@ class Tables:
 
 def _look_up(layer: keras.layers.Embedding, inputs: tf.Tensor) -> tf.Tensor:
     """Return the result of the layer's own `call`, computed on the owner's device, from only the rows."""
-    table = _table(layer)
-    with tf.device(locate(table)):
+    owner = locate(layer.embeddings)
+    with tf.device(owner):
         ids = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
-        storage = backing_variable(table)  # Keras would cast the whole table first
+        storage = backing_variable(layer.embeddings)  # Keras would cast the whole table first
         rows = keras.ops.take(storage, ids, axis=0)
-    return _narrowed(rows, tf.as_dtype(layer.compute_dtype), locate(table))
+    return _narrowed(rows, tf.as_dtype(layer.compute_dtype), owner)
 
 
 def _narrowed(rows: tf.Tensor, dtype: tf.DType, owner: str) -> tf.Tensor:
@@ -83,7 +84,3 @@ def _is_plain_embedding(layer: keras.Layer) -> bool:
     if not isinstance(layer, keras.layers.Embedding) or type(layer).call is not keras.layers.Embedding.call:
         return False
     return layer.built and layer.quantization_mode is None and not layer.lora_enabled
-
-
-def _table(layer: keras.layers.Embedding) -> keras.Variable:
-    return layer.embeddings
