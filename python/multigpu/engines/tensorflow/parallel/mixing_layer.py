@@ -1,11 +1,11 @@
 """Find the layer that mixes rows: the first whose slices give other outputs than the whole, for the same inputs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.parallel.differences import difference
-from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, tensors_of
+from multigpu.engines.tensorflow.replicas.layer_calls import LayerCall, in_order_of_results, tensors_of
 
 
 def mixing_layer(whole: LayerCall, slices: Sequence[LayerCall], limit: float) -> str | None:
@@ -16,21 +16,12 @@ def mixing_layer(whole: LayerCall, slices: Sequence[LayerCall], limit: float) ->
         slices: the calls of runs on slices of these rows.
         limit: the relative difference above which numbers count as different.
     """
-    for call, *parts in _in_order_of_results(whole, slices):
+    for call, *parts in in_order_of_results(whole, *slices):
         outputs = [tensors_of(each.outputs) for each in (call, *parts)]
         inputs = [tensors_of((each.args, each.kwargs)) for each in (call, *parts)]
         if _differ(outputs, limit) and not _differ(inputs, limit):
             return call.layer.name
     return None
-
-
-def _in_order_of_results(whole: LayerCall, slices: Sequence[LayerCall]) -> Iterator[tuple[LayerCall, ...]]:
-    """Return matching calls, inner ones before outer ones. It ends where slices call other layers."""
-    for inner in zip(whole.inner, *(each.inner for each in slices), strict=False):
-        if any(each.layer is not inner[0].layer for each in inner):
-            return
-        yield from _in_order_of_results(inner[0], inner[1:])
-        yield inner
 
 
 def _differ(tensors: Sequence[Sequence[tf.Tensor]], limit: float) -> bool:

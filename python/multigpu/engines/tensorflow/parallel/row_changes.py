@@ -113,7 +113,7 @@ def _trace(template: keras.Layer, batch: CallArguments, rows: int | None) -> _Tr
     with contextlib.suppress(Exception), tf.init_scope(), tapes_of_their_own():
         calls = LayerCalls(template)
         tf.function(call, autograph=False).get_concrete_function(*batch.types(rows))
-    of_layers = list(in_order_of_results(calls.root))[:-1]  # and not the run itself
+    of_layers = [each for (each,) in in_order_of_results(calls.root)]
     failed = [each.layer.name for each in of_layers if each.fails]
     with_rows = f"with {rows} rows" if rows else "if the number of rows is open"
     return _Trace(

@@ -195,11 +195,13 @@ def all_calls(call: LayerCall) -> Iterator[LayerCall]:
         yield from all_calls(inner)
 
 
-def in_order_of_results(call: LayerCall) -> Iterator[LayerCall]:
-    """Return all calls inside of a call, and then the call itself, inner ones before outer ones."""
-    for inner in call.inner:
-        yield from in_order_of_results(inner)
-    yield call
+def in_order_of_results(*roots: LayerCall) -> Iterator[tuple[LayerCall, ...]]:
+    """Return matching calls inside of some, inner ones before outer ones. It ends where they call other layers."""
+    for inner in zip(*(each.inner for each in roots), strict=False):
+        if any(each.layer is not inner[0].layer for each in inner):
+            return
+        yield from in_order_of_results(*inner)
+        yield inner
 
 
 def callables(layers: Sequence[keras.Layer]) -> list[keras.Operation]:
