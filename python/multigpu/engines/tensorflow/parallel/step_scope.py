@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices.logical import short_name, visible_devices
 from multigpu.engines.tensorflow.private_api.graph_passes import optimized_once
+from multigpu.engines.tensorflow.replicas.open_shapes import captured
 from multigpu.engines.tensorflow.weights.place_locate import build_slots
 
 
@@ -97,10 +98,8 @@ def _device_of(tensor: tf.Tensor) -> str:
     if tensor.op.type == "ReadVariableOp":  # has no device, and runs on the variable's
         return _device_of(tensor.op.inputs[0])
     if tensor.op.type == "Placeholder":
-        for outer, inner in tensor.graph.captures:
-            if inner is tensor:
-                return _device_of(outer)
-        return ""
+        outer = captured(tensor)
+        return "" if outer is None else _device_of(outer)
     return tensor.op.device
 
 

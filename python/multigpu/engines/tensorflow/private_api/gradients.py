@@ -93,11 +93,6 @@ def with_gradient(x: tf.Tensor, gradient: Callable[..., Any], value: Callable[[t
     return custom_gradient(lambda given: (value(given), gradient))(x)
 
 
-def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
-    """Return a tensor whose gradient is dense, even if some of its rows are taken."""
-    return with_gradient(x, dense)
-
-
 def has_gradient_of_user(op: tf.Operation) -> bool:
     """Return whether an op has a custom gradient that is not one of this package."""
     return "_gradient_op_type" in op.node_def.attr and not _is_own(op)

@@ -63,7 +63,7 @@ class OpenShapes:
             x = pending.pop()
             if id(x) in self._stand_ins or x.op.name in ops:
                 continue
-            outer = _captured(x)
+            outer = captured(x)
             if outer is not None and tf.is_symbolic_tensor(outer):
                 self._stand(x, self._stand_in(outer))
             elif _is_opaque(x):
@@ -92,7 +92,7 @@ class OpenShapes:
             self._stand(x, stand_in)
 
 
-def _captured(x: tf.Tensor) -> tf.Tensor | None:
+def captured(x: tf.Tensor) -> tf.Tensor | None:
     """Return the tensor around a function that an inner tensor stands for."""
     if x.op.type != "Placeholder":
         return None

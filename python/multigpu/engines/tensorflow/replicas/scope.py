@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from multigpu.base.replaced import replaced, set_to
-from multigpu.engines.tensorflow.private_api.gradients import with_dense_gradient
+from multigpu.engines.tensorflow.private_api.gradients import dense, with_gradient
 from multigpu.engines.tensorflow.private_api.graphs import around_xla
 from multigpu.engines.tensorflow.private_api.variables import backing_variable, is_seed
 from multigpu.engines.tensorflow.replicas.layer_calls import LayerCalls
@@ -66,7 +66,7 @@ class ReplicaScope(keras.StatelessScope):
         elif value is not None and value is self._before.get(id(variable)):
             value = self._next_copy(id(variable))
         self._note_read(variable, tf.as_dtype(variable.dtype))  # under autocast, this is the type to read in
-        return with_dense_gradient(value) if self.dense_gradients and variable.trainable else value
+        return with_gradient(value, dense) if self.dense_gradients and variable.trainable else value
 
     def types(self, variable: keras.Variable) -> Types:
         """Return the types in which a variable and its gradient can be sent without a change in any number.
