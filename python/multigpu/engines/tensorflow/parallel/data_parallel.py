@@ -23,11 +23,9 @@ from multigpu.engines.tensorflow.replicas.state import weighted_mean
 from multigpu.engines.tensorflow.replicas.template import OfTrace, TemplateState
 from multigpu.engines.tensorflow.replicas.trace import share_a_tape, trace
 from multigpu.engines.tensorflow.replicas.traced import Traced
-from multigpu.engines.tensorflow.weights.buckets import buckets_of
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 from multigpu.engines.tensorflow.weights.group_sending import GroupSending
 from multigpu.engines.tensorflow.weights.packing import Packing
-from multigpu.engines.tensorflow.weights.send_reduce import arrive, send
 from multigpu.plan.plan import Plan
 
 
@@ -157,19 +155,17 @@ def run_on_devices(
     replica: Replica, first: Traced | None, slices: Slices, workers: Reduction, structure: GradientStructure
 ) -> tuple[list[Result], Traced]:
     """Run the replica on each device, with the weights that are sent there. Without a trace, it runs op by op."""
-    weights, groups, packing = replica.template.weights, replica.plan.replicas, Packing()
-    buckets = buckets_of(weights, first.types if first else replica.types_op_by_op)
-    devices = [group[0] for group in groups]
-    distinct = list(dict.fromkeys(devices))
-    sent = dict(zip(distinct, send(weights, buckets, distinct, structure, workers), strict=True))
-    sending = GroupSending(weights, replica.template.state, replica.plan, [0] * len(replica.variables))
+    template, packing, devices = replica.template, Packing(), [group[0] for group in replica.plan.replicas]
+    sending = GroupSending(template.weights, template.state, replica.plan, [0] * len(replica.variables))
+    types = first.types if first else replica.types_op_by_op
+    copies, buffers = sending.send_weights(types, structure, workers)
+    buckets = [copy.bucket for copy in copies if copy.device == devices[0]]
     inputs = send_inputs(sending, slices, workers, packing)
     one_each = first is not None and len(devices) > 1 and share_a_tape(first)
     results: list[Result] = []
     for device, others in zip(devices, inputs, strict=True):
         traced = trace(replica)[1] if results and one_each else first
-        with tf.device(device):
-            arrived = [arrive(buffer, bucket) for buffer, bucket in zip(sent[device], buckets, strict=True)]
+        arrived = [buffer for buffer, copy in zip(buffers, copies, strict=True) if copy.device == device]
         run = ReplicaRun(device, structure, workers, packing, len(devices), replica, traced, buckets)
         run, flat = run_replica(run, [*arrived, *others])
         results.append(run.shown.layout.open(flat))
