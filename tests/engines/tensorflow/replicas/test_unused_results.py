@@ -302,4 +302,4 @@ def test_direct_calls_stay_functions_where_gradients_of_zeros_are_zero(head):
     with tf.GradientTape():
         parallel(X, training=True)
         parallel(X, training=True)
-    assert not parallel._spread._as_function._untaped
+    assert not any(shown.is_cut for shown in parallel._spread._as_function._shown.values())

@@ -13,7 +13,7 @@ import contextvars
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -59,6 +59,22 @@ class Gate:
         return with_gradient(self.variable.handle, let_back)
 
 
+class Shown(NamedTuple):
+    """The facts that a trace has shown, with the gates that it needs.
+
+    Attributes:
+        layout: the layout of the outputs.
+        kept: the attributes of layers that it sets.
+        gates: the gates.
+        is_cut: whether it has not the gradient of one device.
+    """
+
+    layout: OutputLayout
+    kept: Sequence[Kept]
+    gates: Sequence[Gate]
+    is_cut: bool
+
+
 _structure: contextvars.ContextVar[GradientStructure] = contextvars.ContextVar("_structure")  # of the call's gradient
 
 
@@ -69,10 +85,7 @@ class CallAsFunction:
         self._spread = spread
         self._function = tf.function(self._call, autograph=False, reduce_retracing=True)
         self._kinds: dict[tuple, int] = {}  # by the values besides arguments on which a trace depends
-        self._gates: weakref.WeakKeyDictionary[tf.Graph, list[Gate]] = weakref.WeakKeyDictionary()  # of new traces
-        self._shown: weakref.WeakKeyDictionary[tf.Graph, tuple[OutputLayout, list[Kept]]] = weakref.WeakKeyDictionary()
-        self._gated: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces that have gates
-        self._untaped: weakref.WeakSet[tf.Graph] = weakref.WeakSet()  # traces without the gradient of one device
+        self._shown: weakref.WeakKeyDictionary[tf.Graph, Shown] = weakref.WeakKeyDictionary()  # by traces
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], key: tuple) -> Given:
         """Return outputs and added losses.
@@ -87,20 +100,21 @@ class CallAsFunction:
         kind = self._kinds.setdefault((ranks, key), len(self._kinds))
         taken = args, kwargs, _attached_to((args, kwargs)), kind
         function: Any = self._function.get_concrete_function(*taken)
-        if function.graph in self._untaped and is_taped():
+        layout, kept, gates, is_cut = self._shown[function.graph]
+        if is_cut and is_taped():
             return self._spread(args, kwargs, run_eagerly=True)
-        graph, gated = function.graph, self._with_gates(function)
         note_variables(function)
         structure = GradientStructure()
-        if gated:
+        if gates:
+            ask_in_each_call(function, {id(gate.variable.handle): gate for gate in gates})
             taken = *_leaving((args, kwargs), structure), *taken[2:]
         with set_to(_structure, structure):
             given = self._function(*taken)
-        if gated:
+        if gates:
             flat = tf.nest.flatten(given, expand_composites=True)
             watched = [structure.watch(x, n) if tf.is_tensor(x) else x for n, x in enumerate(flat)]
             given = tf.nest.pack_sequence_as(given, watched, expand_composites=True)
-        (outputs, attached, losses, of_kept), (layout, kept) = given, self._shown[graph]
+        outputs, attached, losses, of_kept = given
         for each, tensors in zip(kept, of_kept, strict=True):
             each.give(tensors)
         return Given(layout.with_constants(_with_attached(outputs, attached)), losses)
@@ -114,21 +128,11 @@ class CallAsFunction:
         outputs = [x for x in keras.tree.flatten(merged.outputs) if not is_constant(x)]
         given = outputs, _attached_to(outputs), merged.losses, [each.tensors for each in merged.kept]
         results = tf.nest.flatten(given, expand_composites=True)
-        gates, graph = _gates_of(results, merged), tf.compat.v1.get_default_graph()
         tensors = [x for x in results if tf.is_tensor(x) and is_differentiable(x)]
-        if any(_has_cut(n, tensors, merged) for n in range(len(tensors))):
-            self._untaped.add(graph)
-        self._gates[graph], self._shown[graph] = gates, (merged.traced.layout, merged.kept)
+        is_cut = any(_has_cut(n, tensors, merged) for n in range(len(tensors)))
+        shown = Shown(merged.traced.layout, merged.kept, _gates_of(results, merged), is_cut)
+        self._shown[tf.compat.v1.get_default_graph()] = shown
         return given
-
-    def _with_gates(self, function: Any) -> bool:
-        """Put the gates of a new trace in place of captured handles. Return whether a trace has gates."""
-        graph = function.graph
-        gates = {id(gate.variable.handle): gate for gate in self._gates.pop(graph, [])}
-        if gates:
-            ask_in_each_call(function, gates)
-            self._gated.add(graph)
-        return graph in self._gated
 
 
 def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
