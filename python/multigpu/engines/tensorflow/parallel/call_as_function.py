@@ -11,7 +11,7 @@ if a tape is around.
 
 import contextvars
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from multigpu.engines.tensorflow.private_api.variables import backing_variable
 from multigpu.engines.tensorflow.replicas.kept_tensors import Kept
 from multigpu.engines.tensorflow.replicas.outputs import OutputLayout, is_constant
 from multigpu.engines.tensorflow.replicas.tapes import is_differentiable
-from multigpu.engines.tensorflow.replicas.traced import without_zeros
+from multigpu.engines.tensorflow.replicas.traced import Reach, without_zeros
 from multigpu.engines.tensorflow.weights.gradient_structure import GradientStructure
 
 
@@ -127,30 +127,31 @@ class CallAsFunction:
         assert isinstance(merged, Merged)  # as always in a trace
         outputs = [x for x in keras.tree.flatten(merged.outputs) if not is_constant(x)]
         given = outputs, _attached_to(outputs), merged.losses, [each.tensors for each in merged.kept]
-        results = tf.nest.flatten(given, expand_composites=True)
-        tensors = [x for x in results if tf.is_tensor(x) and is_differentiable(x)]
-        is_cut = any(_has_cut(n, tensors, merged) for n in range(len(tensors)))
-        shown = Shown(merged.traced.layout, merged.kept, _gates_of(results, merged), is_cut)
+        flat, reach = tf.nest.flatten(given, expand_composites=True), merged.traced.reach
+        assert reach is not None  # it was traced
+        results = {number: x for number, x in enumerate(flat) if tf.is_tensor(x) and is_differentiable(x)}
+        tensors = list(results.values())
+        is_cut = any(_has_cut(number, tensors, merged, reach) for number in range(len(tensors)))
+        shown = Shown(merged.traced.layout, merged.kept, _gates_of(results, merged, reach), is_cut)
         self._shown[tf.compat.v1.get_default_graph()] = shown
         return given
 
 
-def _gates_of(results: Sequence[Any], merged: Merged) -> list[Gate]:
+def _gates_of(results: Mapping[int, tf.Tensor], merged: Merged, reach: Reach) -> list[Gate]:
     """Return the gates that a trace needs."""
-    used = [number for number, x in enumerate(results) if tf.is_tensor(x) and is_differentiable(x)]
     reached: dict[int, tuple[tf.Variable, list[int]]] = {}
-    for number in used:
-        for weight in _behind(results[number], merged):
+    for number, x in results.items():
+        for weight in _behind(x, merged, reach):
             reached.setdefault(id(weight), (weight, []))[1].append(number)
-    added = set(map(id, _added(merged)))
-    gated = [(w, some) for number, (w, some) in reached.items() if len(some) < len(used) or number in added]
+    numbers = [] if merged.traced.global_batch.calls else reach.added()  # the global batch may read weights as well
+    added = {id(backing_variable(merged.template.weights[number])) for number in numbers}
+    gated = [(w, some) for number, (w, some) in reached.items() if len(some) < len(results) or number in added]
     return [Gate(weight, frozenset(some)) for weight, some in gated]
 
 
-def _behind(tensor: tf.Tensor, merged: Merged) -> list[tf.Variable]:
+def _behind(tensor: tf.Tensor, merged: Merged, reach: Reach) -> list[tf.Variable]:
     """Return the weights that lead to a tensor of this trace, through replicas or read for the global batch."""
-    reach, template = merged.traced.reach, merged.template
-    assert reach is not None  # it was traced
+    template = merged.template
     captured = [(id(outside), inside) for outside, inside in tensor.graph.captures if outside.dtype == tf.resource]
     used, read = merged.structure.behind(tensor, [inside for _, inside in captured])
     through = [backing_variable(template.weights[number]) for number in reach.weights_of(used)]
@@ -160,23 +161,10 @@ def _behind(tensor: tf.Tensor, merged: Merged) -> list[tf.Variable]:
     return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
 
 
-def _has_cut(used: int, tensors: Sequence[tf.Tensor], merged: Merged) -> bool:
+def _has_cut(used: int, tensors: Sequence[tf.Tensor], merged: Merged, reach: Reach) -> bool:
     """Return whether gradients of zeros need not be zero, in replicas or behind them, if only one tensor is used."""
-    reach = merged.traced.reach
-    assert reach is not None  # it was traced
     of_replicas, x = merged.structure.behind(tensors[used], [])[0], tensors[used]
     return bool(reach.cut(of_replicas) or without_zeros(tensors, {used: x}, reach.has_custom_gradient))
-
-
-def _added(merged: Merged) -> list[tf.Variable]:
-    """Return the weights that are only added to results, unless the global batch reads weights as well.
-
-    See `Reach.added`.
-    """
-    reach = merged.traced.reach
-    assert reach is not None  # it was traced
-    numbers = [] if merged.traced.global_batch.calls else reach.added()
-    return [backing_variable(merged.template.weights[number]) for number in numbers]
 
 
 def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:
