@@ -16,7 +16,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.parallel.differences import amplified, differences, is_half, last_digit, rounding
 from multigpu.engines.tensorflow.parallel.mixing_layer import mixing_layer
-from multigpu.engines.tensorflow.parallel.trial_runs import Ran, Span, TrialRuns, num_threads, with_other_last_digits
+from multigpu.engines.tensorflow.parallel.trial_runs import Ran, TrialRuns, num_threads, with_other_last_digits
 from multigpu.engines.tensorflow.replicas.row_mixing import IN_ONE_PIECE, WholeBatchError, not_one_by_one
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.plan.plan import Plan
@@ -58,7 +58,7 @@ class FirstBatchCheck:
         self._runs = TrialRuns(template, batch, plan)
         self.of_trace = self._runs.of_trace
         self._branch: tf.Tensor | None = None
-        self._slices: tuple[Span, Span] = (Span(0, 0), Span(0, 0))
+        self._slices = range(0), range(0)
         self._num_slices = max(len(plan.replicas), 2)
         self._limit = 0.0  # of differences by rounding, in the last comparison
         self._error = ""  # of the last comparison that failed
@@ -115,14 +115,14 @@ class FirstBatchCheck:
     def refusal(self) -> WholeBatchError:
         """Return the error that names the layer. It runs the template op by op."""
         first, last = self._slices
-        whole, *slices = [self._runs.calls(rows) for rows in (Span(first.begin, last.end), first, last)]
+        whole, *slices = [self._runs.calls(rows) for rows in (range(last.stop), first, last)]
         layer = mixing_layer(whole, slices, self._limit)
         if layer is None and self._in_gradient:
             layer = self._runs.with_custom_gradient()
         return self._refusal(f"layer {layer!r}" if layer else f"model {self._template!r}")
 
     def _refusal(self, who: str) -> WholeBatchError:
-        first, last = (f"{rows.begin} to {rows.end - 1}" for rows in self._slices)
+        first, last = (f"{rows[0]} to {rows[-1]}" for rows in self._slices)
         return not_one_by_one(
             who,
             f"With rows {first} and {last} of the first batch in separate slices, {self.seen}. Keep the rows "
@@ -144,7 +144,7 @@ class FirstBatchCheck:
     def _compare(self, size: int) -> bool:
         """Compare the first rows. Return whether the template accepts them, whole and in slices."""
         try:
-            run = self._runs.run(Span(0, size))
+            run = self._runs.run(range(size))
         except WholeBatchError:
             raise
         except Exception as error:  # any error: code that one device cannot run also ends the step
@@ -157,7 +157,7 @@ class FirstBatchCheck:
     def _compare_slices(self, run: Ran, middle: int) -> bool:
         """Compare all rows of a run with two slices of them. Return whether the template accepts the slices."""
         rows, whole = run.rows, self._runs.merged([run])
-        self._slices = Span(0, middle), Span(middle, rows.end)
+        self._slices = rows[:middle], rows[middle:]
         try:
             found = differences(self._runs.merged([self._runs.run(each) for each in self._slices]), whole)
         except Exception as error:  # any error: slices that cannot run or merge also end the step

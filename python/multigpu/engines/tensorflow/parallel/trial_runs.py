@@ -38,17 +38,10 @@ from multigpu.private_api.default_generator import as_default_generator, default
 Change = Callable[[tf.Tensor], tf.Tensor]
 
 
-class Span(NamedTuple):
-    """A span of a batch, from `begin` up to but not including `end`."""
-
-    begin: int
-    end: int
-
-
 class Ran(NamedTuple):
     """The results for some rows, what the run has shown, and gradients by name, which add up over slices."""
 
-    rows: Span
+    rows: range
     results: Result
     traced: Traced
     gradients: Mapping[str, tf.Tensor]
@@ -115,7 +108,7 @@ class TrialRuns:
         self._total = int(count_rows(self._tensors[:1]))
         return self._total
 
-    def run(self, rows: Span, change: Change = tf.identity) -> Ran:
+    def run(self, rows: range, change: Change = tf.identity) -> Ran:
         """Return the template's results for some rows, after a change to each tensor of its input."""
         traced = self._traced
         refused = changes_refused([self._template.model, *self._template.layers])
@@ -156,7 +149,7 @@ class TrialRuns:
     def merged(self, runs: Sequence[Ran]) -> dict[str, tf.Tensor]:
         """Merge the results of slices, by kind: outputs, added losses, and assigned values."""
         results, traced = [each.results for each in runs], runs[-1].traced
-        kept = [tf.constant(each.rows.end - each.rows.begin) for each in runs]
+        kept = [tf.constant(len(each.rows)) for each in runs]
         with self._apart():
             outputs = traced.layout.merge(results)
             losses = [weighted_mean(each, kept) for each in zip(*(result.losses for result in results), strict=True)]
@@ -187,7 +180,7 @@ class TrialRuns:
         with self._apart():
             return np.array_equal(tf.square(tf.constant([2.0, 3.0])), [4.0, 9.0])
 
-    def calls(self, rows: Span) -> LayerCall:
+    def calls(self, rows: range) -> LayerCall:
         """Return the calls of layers and operations in a run op by op, up to an error."""
         template = self._template.model
         calls, (_, *called) = LayerCalls(template), callables([template, *self._template.layers])
@@ -198,16 +191,12 @@ class TrialRuns:
                 with_facts(self._replica, *inputs)
         return calls.root
 
-    def _position(self, rows: Span) -> Position:
-        """Return the position of some rows in a batch of all rows that are run."""
-        return Position(*map(tf.constant, (rows.end - rows.begin, 0, rows.begin, self._total)))
-
-    def _taken(self, rows: Span, change: Change) -> list[tf.Tensor]:
-        """Return the inputs of the replica for some rows."""
+    def _taken(self, rows: range, change: Change) -> list[tf.Tensor]:
+        """Return the inputs of the replica for some rows of the batch of all rows that are run."""
         variables = [_without_zeros(read(v)) if v.trainable else read(v) for v in self._replica.variables]
-        slices = [take_rows(x, rows.begin, rows.end - rows.begin) for x in self._tensors]
+        slices = [take_rows(x, rows.start, len(rows)) for x in self._tensors]
         numbers = [change(x) for x in [*variables, *flatten_composites(slices)]]
-        return [*numbers, *self._scalars, *self._position(rows)]
+        return [*numbers, *self._scalars, *Position(*map(tf.constant, (len(rows), 0, rows.start, self._total)))]
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
