@@ -12,7 +12,7 @@ from multigpu.base.refusal import refuse
 from multigpu.base.replaced import entered, replaced, set_to
 from multigpu.engines.tensorflow.devices.logical import present_device
 from multigpu.engines.tensorflow.parallel.placed_call import PlacedCall, keep_weights
-from multigpu.engines.tensorflow.replicas.parts import in_parts, part_scope
+from multigpu.engines.tensorflow.replicas.parts import part_scope
 from multigpu.engines.tensorflow.replicas.scope import in_replica
 from multigpu.engines.tensorflow.weights.home_parts import check_unplaced, parts_in_parts, placed_calls
 from multigpu.private_api.functional import is_symbolic, run_in_place_of
@@ -115,7 +115,7 @@ def _check_one_place(layer: keras.Layer) -> None:
 def _call_now(device: str, original: Callable, layer: keras.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Make a call with values, as in a subclassed model: in a traced step, also its backward pass on the device."""
     if in_replica():
-        if not in_parts():
+        if part_scope(device) is None:
             raise parts_in_parts(layer.name)
         return original(layer, *args, **kwargs)
     if layer.built:

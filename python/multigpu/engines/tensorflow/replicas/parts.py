@@ -71,11 +71,6 @@ class Parts:
         return total
 
 
-def in_parts() -> bool:
-    """Return whether a replica with parts runs this code."""
-    return _scope.get() is not None
-
-
 def scopes_noted(scope: Scope) -> contextlib.AbstractContextManager[None]:
     """Make `scope` receive the device of each scope of `on_device()`, inside a `with` block."""
     return set_to(_scope, scope)

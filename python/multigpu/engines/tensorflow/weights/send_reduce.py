@@ -60,12 +60,9 @@ def send_once(variables: Sequence[keras.Variable], buckets: Sequence[Bucket]) ->
     buffers = []
     for bucket in buckets:
         with tf.device(bucket.owner):
-            buffers.append(pack({number: _constant(read(variables[number])) for number in bucket.members}, bucket))
+            values = {number: tf.stop_gradient(read(variables[number])) for number in bucket.members}
+            buffers.append(pack(values, bucket))
     return buffers
-
-
-def _constant(x: tf.Tensor) -> tf.Tensor:
-    return tf.stop_gradient(x) if x.dtype.is_floating else x
 
 
 class _Fan(NamedTuple):
