@@ -38,12 +38,10 @@ def send(
     Returns:
         One list of buffers per replica, one buffer per bucket, to be unpacked on its device.
     """
-    per_bucket = [
-        _Fan(bucket, f"{label}{position}", is_chunked(bucket, buckets, devices), devices, structure, workers).out(
-            variables
-        )
-        for position, bucket in enumerate(buckets)
-    ]
+    per_bucket = []
+    for position, bucket in enumerate(buckets):
+        in_pieces = receivers(bucket, devices) if is_chunked(bucket, buckets, devices) else []
+        per_bucket.append(_Fan(bucket, f"{label}{position}", in_pieces, devices, structure, workers).out(variables))
     return [[buffers[replica] for buffers in per_bucket] for replica in range(len(devices))]
 
 
@@ -70,7 +68,7 @@ class _Fan(NamedTuple):
 
     bucket: Bucket
     label: str
-    in_pieces: bool
+    in_pieces: Sequence[str]  # the devices to which it is sent in pieces: all other ones, or none
     devices: Sequence[str]  # of the replicas
     structure: GradientStructure
     workers: Reduction
@@ -80,9 +78,9 @@ class _Fan(NamedTuple):
         sent = self._leave(variables)
         if not self.in_pieces:
             return sent
-        others = receivers(self.bucket, self.devices)
-        whole = dict(zip(others, chunked_broadcast(sent[: len(others)], self.bucket, others), strict=True))
-        return [whole[device] if device in whole else sent[-1] for device in self.devices]
+        pieces = sent[: len(self.in_pieces)]
+        whole = dict(zip(self.in_pieces, chunked_broadcast(pieces, self.bucket, self.in_pieces), strict=True))
+        return [whole.get(device, sent[-1]) for device in self.devices]
 
     def _leave(self, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
         """Return a copy of the bucket for every replica, or a piece for each other one, and a copy for the owner's."""
@@ -99,10 +97,8 @@ class _Fan(NamedTuple):
                     total = self._total(gradients)
                 return [], [total[number_of[memory(v)]] for v in variables]
 
-            if not self.in_pieces:
-                return [buffer] * len(self.devices), reduce
-            others = len(receivers(self.bucket, self.devices))
-            return [*cut(buffer, others), *[buffer] * (len(self.devices) - others)], reduce
+            pieces = cut(buffer, len(self.in_pieces)) if self.in_pieces else []
+            return [*pieces, *[buffer] * (len(self.devices) - len(pieces))], reduce
 
         with tf.device(self.bucket.owner):  # custom_gradient puts its own op around the results
             return list(leave())
@@ -119,15 +115,13 @@ class _Fan(NamedTuple):
             add_up = functools.partial(together, rows=self.bucket.types.rows or Rows.APART)
             rows = self.workers.rows(add_up(stored), add_up, self.bucket.owner, self.label)
             return {self.bucket.members[0]: rows}
-        whole = [dense(x) for x in (self._whole(stored) if self.in_pieces else stored)]
+        if self.in_pieces:  # the sum over other replicas, and the gradient of the owner's own, if it has one
+            number = len(self.in_pieces)
+            stored = [join(stored[:number], self.bucket.shape), *stored[number:]]
+        whole = list(map(dense, stored))
         if self.bucket.types.is_new_value:
             summed = tf.reduce_max(tf.stack(whole), axis=0)
         else:
             summed = self.workers.mean(tf.add_n(whole), self.bucket.owner, self.label)
         total = zip(self.bucket.members, open_bucket(summed, self.bucket), strict=True)
         return {number: gradient if number in connected else None for number, gradient in total}
-
-    def _whole(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the sum that arrives in pieces, and the gradient of the owner's own replica, if it has one."""
-        others = len(receivers(self.bucket, self.devices))
-        return [join(gradients[:others], self.bucket.shape), *gradients[others:]]
