@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -19,6 +19,7 @@ from multigpu.engines.tensorflow.weights.home_parts import check_unplaced
 from multigpu.private_api.layers import inputs_of, is_fixed, output_names, sublayers, symbolic
 
 Shape = tuple[int | None, ...]
+T = TypeVar("T")
 
 
 def check_rows(model: keras.Model, groups: bool = False) -> None:
@@ -81,35 +82,28 @@ def _check_outputs(model: keras.Model) -> None:
         closed = len(shape) == 0 or shape[0] is not None
         if (closed and number in _reached_by_rows(model)) or (not closed and (with_rows[0] or 0) % MANY):
             error = no_batch_axis(name, shape)
-            name_layer(error, model, _batch_for(model), None, num_slices=2)
+            batch = _in_trace(model, lambda *x: CallArguments(x, {}).without_tensors())
+            name_layer(error, model, batch, None, num_slices=2)
             raise error
-
-
-def _batch_for(model: keras.Model) -> CallArguments:
-    """Return the arguments to call a model with, without tensors."""
-    batches: list[CallArguments] = []
-    _trace(model, lambda *x: batches.append(CallArguments(x, {}).without_tensors()))
-    return batches[0]
 
 
 def _reached_by_rows(model: keras.Model) -> set[int]:
     """Return the numbers of the outputs that depend on rows, as a trace shows it."""
-    found = set[int]()
 
-    def run(x: Any) -> None:
+    def run(x: Any) -> set[int]:
         with keras.StatelessScope(collect_losses=True), inside_replica():  # in one graph, and without any change
             outputs = [flatten_composites([output]) for output in keras.tree.flatten(model(x))]
         of_rows = depending_on(flatten_composites(keras.tree.flatten(x)))
-        found.update(number for number, parts in enumerate(outputs) if any(map(of_rows, parts)))
+        return {number for number, parts in enumerate(outputs) if any(map(of_rows, parts))}
 
-    _trace(model, run)
-    return found
+    return _in_trace(model, run)
 
 
-def _trace(model: keras.Model, function: Callable[[Any], None]) -> None:
-    """Call a function in a trace, with inputs of a model."""
-    specs = keras.tree.map_structure(_spec, inputs_of(model, None))
-    tf.function(function, autograph=False).get_concrete_function(specs)
+def _in_trace(model: keras.Model, function: Callable[[Any], T]) -> T:
+    """Return the result of a function in a trace, with inputs of a model."""
+    specs, results = keras.tree.map_structure(_spec, inputs_of(model, None)), list[T]()
+    tf.function(lambda x: results.append(function(x)), autograph=False).get_concrete_function(specs)
+    return results[0]
 
 
 def _spec(x: keras.KerasTensor) -> tf.TypeSpec:
