@@ -213,12 +213,12 @@ def merge_results(
         inner, number = layout.inner(with_rows), len(of_batch.tensors)
         traced.give_kept(inner[number:])
         noise = results[0].noise
-        computed = of_batch.compute(replica.template, replica.batch, inner[:number], noise, replica.workers)
+        computed, own = of_batch.compute(replica.template, replica.batch, inner[:number], noise, replica.workers)
     updates = traced.updates.combined([result.updates for result in results], slices.kept, replica.workers)
-    for variable, value in itertools.chain(updates, computed.variables):
+    for variable, value in itertools.chain(updates, own):
         variable.assign(value)  # on its owner
-    averaged = [number for number in range(len(traced.calls.adding)) if number not in computed.losses]
-    added = {**computed.losses, **dict(zip(averaged, losses, strict=True))}
+    averaged = [number for number in range(len(traced.calls.adding)) if number not in computed]
+    added = {**computed, **dict(zip(averaged, losses, strict=True))}
     losses = [added[number] for number in traced.calls.order_of_losses()]
     kept = [each.now() for each in traced.calls.kept]
     return Merged(layout.outputs(with_rows), losses, traced, kept, replica.template, structure)

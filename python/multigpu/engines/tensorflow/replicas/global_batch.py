@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -31,13 +31,6 @@ from multigpu.engines.tensorflow.replicas.parts import scopes_noted
 from multigpu.engines.tensorflow.replicas.scope import ReplicaScope, inside_replica
 from multigpu.engines.tensorflow.replicas.template import TemplateState
 from multigpu.engines.tensorflow.weights.place_locate import locate, read
-
-
-class Computed(NamedTuple):
-    """Losses of the global batch, by their numbers, and variables with their new values."""
-
-    losses: dict[int, tf.Tensor]
-    variables: list[tuple[keras.Variable, tf.Tensor]]
 
 
 class GlobalBatchCalls:
@@ -79,8 +72,8 @@ class GlobalBatchCalls:
         merged: Sequence[tf.Tensor],
         noise: Sequence[tf.Tensor],
         workers: Reduction,
-    ) -> Computed:
-        """Compute the calls that were not made for slices.
+    ) -> tuple[dict[int, tf.Tensor], list[tuple[keras.Variable, tf.Tensor]]]:
+        """Return losses of the global batch, by their numbers, and variables with their new values.
 
         Args:
             template: the state of the template.
@@ -106,10 +99,8 @@ class GlobalBatchCalls:
                     training = {"training": batch.training} if batch.training is not None else {}
                     call.layer(*whole(call.args), **{**training, **whole(call.kwargs)})
             losses.update((number, scope.losses[first + new]) for number, new in replay.same_losses())
-        return Computed(
-            {number: losses[number] for number in self.losses},
-            [(variable, scope.value_now(variable)) for variable in self.variables],
-        )
+        variables = [(variable, scope.value_now(variable)) for variable in self.variables]
+        return {number: losses[number] for number in self.losses}, variables
 
 
 def depending_on(rows: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], bool]:
