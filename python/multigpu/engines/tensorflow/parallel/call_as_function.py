@@ -157,7 +157,7 @@ def _behind(tensor: tf.Tensor, merged: Merged, reach: Reach) -> list[tf.Variable
     through = [backing_variable(template.weights[number]) for number in reach.weights_of(used)]
     handles = {captured[number][0] for number in read} | {id(weight.handle) for weight in through}
     handles |= reach.tables_of(used)
-    known = [*map(backing_variable, template.model.trainable_variables), *reach.tables]
+    known = [*map(backing_variable, template.model.trainable_variables), *merged.traced.tables]
     return list({id(weight): weight for weight in known if id(weight.handle) in handles}.values())
 
 

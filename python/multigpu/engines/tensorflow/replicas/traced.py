@@ -55,16 +55,12 @@ class Reach:
 
     Attributes:
         function: the trace.
-        results: its results, in its graph.
         num_weights: the number of weights, which are its first inputs.
-        tables: the variables that it reads itself.
         has_custom_gradient: whether code of a user has a custom gradient in it.
     """
 
     function: tf.types.experimental.ConcreteFunction
-    results: Sequence[tf.Tensor]
     num_weights: int
-    tables: Sequence[tf.Variable]
     has_custom_gradient: bool
     _of_gradients: dict[tuple, set[int]] = field(default_factory=dict)  # answers that are known
 
@@ -78,7 +74,8 @@ class Reach:
         A function has a gradient for all of its results: of zeros for those that are not used. It is NaN where a
         derivative is infinite, as of `log` at 0; it may be anything if a user wrote it; and some ops have none.
         """
-        return frozenset(without_zeros(self.results, {n: self.results[n] for n in used}, self.has_custom_gradient))
+        results = self.function.outputs
+        return frozenset(without_zeros(results, {n: results[n] for n in used}, self.has_custom_gradient))
 
     def added(self) -> set[int]:
         """Return the numbers of the weights that are only added to results: no other gradient depends on them."""
@@ -95,7 +92,7 @@ class Reach:
         if any(True for op in graph.get_operations() for _ in bodies_of(op)):
             return self.weights_of(used)
         if (used, inputs) not in self._of_gradients:
-            targets, sources = [self.results[i] for i in used], [graph.inputs[i] for i in inputs]
+            targets, sources = [graph.outputs[i] for i in used], [graph.inputs[i] for i in inputs]
             with graph.as_default():  # the gradients are not in it
                 of_results = tf.function(lambda: _gradients(targets, sources), autograph=False).get_concrete_function()
             captured = of_results.graph.captures
@@ -105,16 +102,14 @@ class Reach:
         return self._of_gradients[used, inputs]
 
     def tables_of(self, used: Iterable[int]) -> set[int]:
-        """Return the ids of the handles of tables that lead to these results. They follow a trace's inputs."""
+        """Return the ids of the captured tensors, such as handles of tables, that lead to these results."""
         function: Any = self.function
-        captured = function.captured_inputs
-        first, reached = len(function.inputs) - len(captured), self._inputs_of(used)
-        handles = {id(handle) for number, handle in enumerate(captured, first) if number in reached}
-        return handles.intersection(id(table.handle) for table in self.tables)
+        first, reached = len(function.inputs) - len(function.captured_inputs), self._inputs_of(used)
+        return {id(handle) for number, handle in enumerate(function.captured_inputs, first) if number in reached}
 
     def _inputs_of(self, used: Iterable[int]) -> set[int]:
         function: Any = self.function
-        return inputs_reached([self.results[number] for number in used], function.inputs)
+        return inputs_reached([function.outputs[number] for number in used], function.inputs)
 
 
 def without_zeros(
@@ -213,8 +208,7 @@ class Traced:
         """Which weights lead to which results. Unknown op by op, where all tensors with a gradient lead to one."""
         if self.function is None:
             return None
-        has_custom_gradient = bool(self.calls.with_custom_gradient)
-        return Reach(self.function, self.function.outputs, len(self.types), self.tables, has_custom_gradient)
+        return Reach(self.function, len(self.types), bool(self.calls.with_custom_gradient))
 
     @functools.cached_property
     def is_repeatable(self) -> bool:
