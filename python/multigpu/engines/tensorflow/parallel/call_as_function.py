@@ -95,7 +95,8 @@ class CallAsFunction:
             kwargs: the named arguments of the call.
             key: the other values on which a trace depends.
         """
-        ranks = tuple(_rank(x) for x in keras.tree.flatten((args, kwargs)))  # TensorFlow would take any for unknown
+        shapes = [getattr(x, "shape", ()) for x in keras.tree.flatten((args, kwargs))]
+        ranks = tuple(tf.TensorShape(shape).rank for shape in shapes)  # TensorFlow would take any for unknown
         # one number for all of it: what a function takes, TensorFlow looks at part by part, in each call
         kind = self._kinds.setdefault((ranks, key), len(self._kinds))
         taken = args, kwargs, _attached_to((args, kwargs)), kind
@@ -182,10 +183,6 @@ def _leaving(arguments: tuple, structure: GradientStructure) -> tuple:
 def _attached_to(structure: Any) -> list[tuple[tf.Tensor | None, tf.Tensor | None]]:
     """Return the attached logits and masks of tensors, which a function loses in inputs and outputs."""
     return [(logits_of(x), mask_of(x)) for x in keras.tree.flatten(structure)]
-
-
-def _rank(x: Any) -> int | None:
-    return tf.TensorShape(getattr(x, "shape", ())).rank
 
 
 def _with_attached(structure: Any, attached: list[tuple[tf.Tensor | None, tf.Tensor | None]]) -> Any:

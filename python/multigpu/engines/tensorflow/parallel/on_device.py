@@ -76,7 +76,7 @@ def _calls_watched() -> contextlib.AbstractContextManager[None]:
     instead: list[tuple[type, str, Callable]] = [
         (keras.Layer, "__call__", _call_layer),
         (keras.Operation, "symbolic_call", _call_operation),
-        (keras.Sequential, "build", _build),
+        (keras.Sequential, "build", lambda device, build, *args, **kwargs: build(*args, **kwargs)),  # calls its layers
         (keras.Sequential, "add", _add),
     ]
     return entered(replaced(owner, name, _in_place_of(vars(owner)[name], method)) for owner, name, method in instead)
@@ -129,11 +129,6 @@ def _call_operation(device: str, original: Callable, operation: keras.Operation,
     outputs = original(operation, *args, **kwargs)
     run_in_place_of(operation, PlacedCall(operation, device))
     return outputs
-
-
-def _build(device: str, original: Callable, model: keras.Sequential, *args: Any, **kwargs: Any) -> Any:
-    """Build a Sequential, which calls its layers. Only the call of the Sequential is placed, not these calls."""
-    return original(model, *args, **kwargs)
 
 
 def _add(device: str, original: Callable, model: keras.Sequential, layer: keras.Layer, rebuild: bool = True) -> None:

@@ -9,6 +9,7 @@ For a replica, variables are tensors, and an assigned value is another tensor. S
 """
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,19 +68,16 @@ class _InnerGraphs:
 
     def branches(self, original: Callable[..., Any], index: Any, *branches: Any, **options: Any) -> Any:
         """Choose between branches: by a truth value between two functions, or by a number in a list of functions."""
-        carrying = tf.nest.map_structure(lambda x: self._carrying(x) if callable(x) else x, list(branches))
+        carrying = tf.nest.map_structure(lambda x: functools.partial(self._carry, x) if callable(x) else x, branches)
         result = original(index, *carrying, **options)
         if self._scope.carried:
             result, self._scope.carried_values = result
         return result
 
-    def _carrying(self, branch: Callable[[], Any]) -> Callable[[], Any]:
-        def carrying() -> Any:
-            with self._scope.inner_graph():
-                result = branch()
-                return (result, self._scope.carried_values) if self._scope.carried else result
-
-        return carrying
+    def _carry(self, branch: Callable[[], Any]) -> Any:
+        with self._scope.inner_graph():
+            result = branch()
+            return (result, self._scope.carried_values) if self._scope.carried else result
 
     def loop(
         self, original: Callable, condition: Callable, body: Callable, loop_vars: Sequence[Any], **options: Any

@@ -82,7 +82,7 @@ class Attributes:
 
     def __init__(self, layer: keras.Layer) -> None:
         self._layer = layer
-        self._before = {name: _copied(value) for name, value in vars(layer).items()}
+        self._before = {name: _with({}, value) for name, value in vars(layer).items()}  # copies of lists and dicts
 
     def kept(self) -> list[Kept]:
         """Return the attributes that have been set to tensors since."""
@@ -128,11 +128,6 @@ def _refill(container: list | dict, copied: Any) -> None:
     if [(key, id(value)) for key, value in held] != [(key, id(value)) for key, value in before]:
         container.clear()
         container.update(copied) if isinstance(container, dict) else container.extend(copied)
-
-
-def _copied(value: Any) -> Any:
-    """Return a value with copies of its lists and dicts."""
-    return _with({}, value)
 
 
 def _with(given: Mapping[int, tf.Tensor], value: Any, depth: int = DEPTH) -> Any:
