@@ -38,14 +38,14 @@ class Kept(NamedTuple):
 
     def after(self, other: "Kept") -> "Kept":
         """Return the same attribute, seen from before another call that set it earlier."""
-        left = set(map(id, _leaves(self.value)))
+        left = set(map(id, _held(self.value)))
         tensors = {id(x): x for x in [*other.tensors, *self.tensors] if id(x) in left}
         return self._replace(before=other.before, tensors=list(tensors.values()))
 
     def now(self) -> "Kept":
         """Return the same attribute, with its current tensors that were made in the current graph."""
         value = vars(self.layer).get(self.name)
-        return self._replace(value=value, tensors=[x for x in _leaves(value) if _is_made(x)])
+        return self._replace(value=value, tensors=[x for x in _held(value) if _is_made(x)])
 
     def put_back(self) -> None:
         """Give the layer the value before the call."""
@@ -65,8 +65,8 @@ class Contents:
 
     def __init__(self, layer: keras.Layer) -> None:
         self._layer, self._attributes = layer, dict(vars(layer))
-        inner = (each for value in self._attributes.values() for each in _containers(value))
-        self._copies = [(each, dict(each) if isinstance(each, dict) else list(each)) for each in inner]
+        held = (each for value in self._attributes.values() for each in _held(value) if isinstance(each, dict | list))
+        self._copies = [(each, dict(each) if isinstance(each, dict) else list(each)) for each in held]
 
     def put_back(self) -> None:
         """Give the layer its attributes back, and its lists and dicts what they held."""
@@ -89,8 +89,8 @@ class Attributes:
         found = []
         for name, value in vars(self._layer).items():
             before = self._before.get(name, ABSENT)
-            known = set(map(id, _leaves(before)))
-            new = {id(x): x for x in _leaves(value) if id(x) not in known and _is_made(x)}
+            known = set(map(id, _held(before)))
+            new = {id(x): x for x in _held(value) if id(x) not in known and _is_made(x)}
             if new:
                 found.append(Kept(self._layer, name, value, before, list(new.values())))
         return found
@@ -103,23 +103,12 @@ def _is_made(x: Any) -> bool:
     return bool(parts) and all(getattr(part, "graph", None) is graph for part in parts)
 
 
-def _leaves(value: Any, depth: int = DEPTH) -> Iterator[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
-    if inner is None or not depth:
-        yield value
-        return
-    for each in list(inner):
-        yield from _leaves(each, depth - 1)
-
-
-def _containers(value: Any, depth: int = DEPTH) -> Iterator[list | dict]:
-    """Return the lists and dicts in a value, with itself."""
-    if not depth or not isinstance(value, dict | list | tuple):
-        return
-    if not isinstance(value, tuple):
-        yield value
-    for each in value.values() if isinstance(value, dict) else value:
-        yield from _containers(each, depth - 1)
+def _held(value: Any, depth: int = DEPTH) -> Iterator[Any]:
+    """Return a value, and all that it holds if it is a list or a dict."""
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for each in list(inner) if depth else ():
+        yield from _held(each, depth - 1)
 
 
 def _refill(container: list | dict, copied: Any) -> None:
