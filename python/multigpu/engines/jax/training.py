@@ -36,7 +36,7 @@ def _function_of_loop(kind: str) -> property:
     """Return the attribute for a step function, which loops set on the template."""
 
     def set_function(self: "Training", function: Any) -> None:
-        vars(self).setdefault("_functions", {})[kind] = function  # Keras sets it before there is a template
+        self.__dict__.setdefault("_functions", {})[kind] = function  # Keras sets it before there is a template
 
     return property(lambda self: vars(self).get("_functions", {}).get(kind), set_function)
 
