@@ -94,14 +94,15 @@ def _of_keras_3(config: dict[str, Any]) -> Any:
 def _optimizer(config: dict[str, Any]) -> keras.Optimizer:
     """Make an optimizer from a configuration. Keras 2 prefixed the class, and wrote arguments that Keras 3 lacks."""
     name = re.sub("^(Custom|Experimental)>", "", str(config["class_name"]))
-    known: Any = getattr(keras.optimizers, name, None)
+    known = getattr(keras.optimizers, name, None)
     is_registered = keras.saving.get_registered_object(config["class_name"]) is not None
     if is_registered or not inspect.isclass(known) or not isinstance(config.get("config"), dict):
         made = keras.optimizers.deserialize(config)
     else:
         takes = {*inspect.signature(known).parameters, *inspect.signature(keras.Optimizer).parameters}
         given = config["config"].items()
-        made = known.from_config({key: value for key, value in given if key in takes or (key == "decay" and value)})
+        kind: Any = known
+        made = kind.from_config({key: value for key, value in given if key in takes or (key == "decay" and value)})
     if not isinstance(made, keras.Optimizer):
         raise ValueError(f"{made!r} is not an optimizer.")
     return made
