@@ -66,10 +66,32 @@ def test_a_worker_that_a_signal_has_ended_has_the_status_that_a_shell_gives_it(t
     assert run(script, "--processes", "1") == 128 + 9
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_may_save_when_it_is_told_to_end(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, signal, sys, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "def save(*_):\n"
+        "    time.sleep(1)\n"
+        "    (folder / 'saved').touch()\n"
+        "    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "(folder / 'began').touch()\n"
+        "time.sleep(600)\n"
+    )
+    launcher = subprocess.Popen([sys.executable, "-m", "multigpu", "launch", "--processes", "1", str(script)])
+    while not (tmp_path / "began").exists():
+        assert launcher.poll() is None
+        time.sleep(0.1)
+    launcher.terminate()
+    assert launcher.wait(60) == 128 + signal.SIGTERM
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("options", [["--hosts", "a,b", "--rank", "0"], ["--processes", "2"]], ids=" ".join)
 def test_a_signal_to_the_launcher_reaches_its_workers(options, number, tmp_path):
-    """SIGTERM ends them. Ctrl-C, which a terminal sends to all, lets them end by themselves."""
+    """SIGTERM and SIGHUP end them. Ctrl-C, which a terminal sends to all, lets them end by themselves."""
     script = tmp_path / "script.py"
     script.write_text(
         "import os, pathlib, sys, time\n"

@@ -62,6 +62,7 @@ def step(monkeypatch):
             ("n9:15000", "n10:15000", "n9:15001", "n10:15001"),
         ),
         ({"SLURM_STEP_RESV_PORTS": "12003-12005"}, ("n9:12003", "n9:12004", "n10:12003", "n10:12004")),
+        ({"SLURM_STEP_RESV_PORTS": "12003,12007-12009"}, ("n9:12003", "n9:12007", "n10:12003", "n10:12007")),
     ],
 )
 def test_a_step_of_slurm_makes_a_cluster_in_the_order_of_its_tasks(step, monkeypatch, more, addresses):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ WARNING = (
     "change what is trained, or even read and write files as you. Keep it behind a firewall, see "
     "docs/multi-worker.md.\n"
 )
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+SAVING_SECONDS = 20.0  # time for workers to save something when they are told to end; Kubernetes grants 30
 LEFT_SECONDS = 60.0  # time for the other workers to notice that one has failed, and to report it
 
 
@@ -88,23 +91,32 @@ def local_configs(processes: int) -> list[str]:
 
 def _run_all(environments: Sequence[dict[str, str]], command: Sequence[str]) -> int:
     """Run the command in every environment. When one fails, the others get some time to end by themselves."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers, too
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as `nohup` sets it
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     workers = [subprocess.Popen(command, env=environment) for environment in environments]
     try:
         return _wait(workers)
     except KeyboardInterrupt:  # which they have received, too
         return _wait(workers)
+    except SystemExit:
+        for worker in workers:
+            worker.terminate()
+        _wait(workers, SAVING_SECONDS)
+        raise
     finally:
         for worker in workers:
             if worker.poll() is None:
                 worker.kill()
             worker.wait()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _wait(workers: Sequence[subprocess.Popen]) -> int:
-    failed, since = 0, 0.0
-    while any(worker.poll() is None for worker in workers):
+def _wait(workers: Sequence[subprocess.Popen], seconds: float = math.inf) -> int:
+    failed, since, begun = 0, 0.0, time.monotonic()
+    while any(worker.poll() is None for worker in workers) and time.monotonic() - begun < seconds:
         if not failed:
             failed, since = next((worker.returncode for worker in workers if worker.poll()), 0), time.monotonic()
         if failed and time.monotonic() - since > LEFT_SECONDS:

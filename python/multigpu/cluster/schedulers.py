@@ -1,10 +1,11 @@
 """Read from the variables of SLURM or MPI which task this process is, and which others there are."""
 
 import functools
+import itertools
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from multigpu.base.refusal import refuse
 from multigpu.cluster.addresses import addresses_of
@@ -79,8 +80,7 @@ def config_of(environ: Mapping[str, str], hosts: Sequence[str], rank: int | None
 
 def _config_of_one_host(rank: int, size: int, environ: Mapping[str, str]) -> str:
     """Return the TF_CONFIG of a task that mpirun started. mpirun does not pass the names of other hosts."""
-    first = _first_port(environ)
-    return configs([f"127.0.0.1:{first + number}" for number in range(size)])[rank]
+    return configs([f"127.0.0.1:{port}" for port in itertools.islice(_ports(environ), size)])[rank]
 
 
 def _config_of_slurm(environ: Mapping[str, str]) -> str:
@@ -113,15 +113,19 @@ def _addresses_in_step(environ: Mapping[str, str]) -> list[str]:
     nodes, tasks = nodes_of(environ["SLURM_STEP_NODELIST"]), tasks_of(environ["SLURM_STEP_TASKS_PER_NODE"])
     if len(nodes) != len(tasks) or sum(tasks) != _number(environ, "SLURM_STEP_NUM_TASKS"):
         raise ValueError(f"{len(nodes)} nodes, and {sum(tasks)} tasks on {len(tasks)}")
-    first = _first_port(environ)
-    addresses = [f"{node}:{first + place}" for node, count in zip(nodes, tasks, strict=True) for place in range(count)]
+    of_nodes = [zip(range(count), _ports(environ), strict=False) for count in tasks]
+    addresses = [f"{node}:{port}" for node, places in zip(nodes, of_nodes, strict=True) for _, port in places]
     return sorted(addresses, key=_by_numbers)
 
 
+def _ports(environ: Mapping[str, str]) -> Iterator[int]:
+    """Return the ports of a host, one for each task: reserved by `srun --resv-ports`, or others for each job."""
+    spans = re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", environ.get("SLURM_STEP_RESV_PORTS", ""))
+    reserved = [port for first, last in spans for port in range(int(first), int(last or first) + 1)]
+    return itertools.chain(reserved, itertools.count(reserved[-1] + 1 if reserved else _first_port(environ)))
+
+
 def _first_port(environ: Mapping[str, str]) -> int:
-    """Return the first port on a host: reserved by `srun --resv-ports`, or a different one for each job."""
-    if reserved := re.match(r"\d+", environ.get("SLURM_STEP_RESV_PORTS", "")):
-        return int(reserved[0])
     # jobs and steps with neighbouring numbers run at the same time, and never get the same port
     step = 37 * _number(environ, "SLURM_JOB_ID") + _number(environ, "SLURM_STEP_ID")
     job = step + zlib.crc32(environ.get("PMIX_NAMESPACE", "").encode())

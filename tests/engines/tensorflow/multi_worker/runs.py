@@ -42,7 +42,7 @@ def number() -> int:
 
 def all_runs(files: str) -> dict[str, Any]:
     """The results of every function below, by name."""
-    runs = (datasets, own_data, callbacks, loop, own_step, noise, unlike, weights_alike, settings_apart)
+    runs = (datasets, own_data, callbacks, loop, own_step, noise, seeds_apart, unlike, weights_alike, settings_apart)
     return {run.__name__: run(files) if run is datasets else run() for run in runs}
 
 
@@ -86,6 +86,14 @@ def in_files(folder: str) -> tf.data.Dataset:
     return names.interleave(tf.data.TextLineDataset).map(parse).batch(8)
 
 
+def in_three_files(folder: str) -> tf.data.Dataset:
+    """Batches from three files, of which one worker has two, with a number that all together have."""
+    paths = [f"{folder}/{name}.csv" for name in "aba"]
+    batches = tf.data.Dataset.from_tensor_slices(paths).flat_map(tf.data.TextLineDataset).batch(21)
+    parsed = batches.map(lambda lines: tf.strings.to_number(tf.strings.split(lines, ",").to_tensor(shape=(None, 5))))
+    return parsed.map(lambda x: (x[:, :3], x[:, 3:])).apply(tf.data.experimental.assert_cardinality(2))
+
+
 def write_files(folder: Path) -> None:
     rows = np.concatenate([X, Y], axis=1)[:IN_FILES]
     for name, part in (("a", rows[:11]), ("b", rows[11:])):
@@ -103,6 +111,9 @@ def datasets(files: str, parallel: bool = True) -> dict[str, Any]:
             X, (Y[:, :1] > 0).astype("int32"), class_weight={0: 1.0, 1: 3.0}, batch_size=8, parallel=parallel
         ),
     }
+    in_both["tensors"] = trained(tf.constant(X), tf.constant(Y), validation_split=0.3, parallel=parallel)
+    if parallel:  # on one device, batches are other ones
+        in_both["three files"] = trained(in_three_files(files))
     shared = in_files(files) if parallel else given_in_turn(global_batches_of_files(files))
     return {**in_both, "files": trained(shared, epochs=2, parallel=parallel)}
 
@@ -123,15 +134,19 @@ def batches_between(begin: int, end: int) -> list[tuple[np.ndarray, np.ndarray]]
     return [(X[i : min(i + 4, end)], Y[i : min(i + 4, end)]) for i in range(begin, end, 4)]
 
 
+def own_of_unknown_length() -> tf.data.Dataset:
+    begin, end = SHARES[number()]
+    known = tf.data.Dataset.from_tensor_slices((X[begin:end], Y[begin:end]))
+    return known.filter(lambda x, y: x[0] > -2).batch(4).with_options(_own())
+
+
 def own_data() -> dict[str, Any]:
     """Every worker has other rows, and another number of batches."""
     begin, end = SHARES[number()]
-    off = _own()
-    own = tf.data.Dataset.from_tensor_slices((X[begin:end], Y[begin:end])).batch(4).with_options(off)
-    unknown = own.unbatch().filter(lambda x, y: x[0] > -2).batch(4).with_options(off)
+    own = tf.data.Dataset.from_tensor_slices((X[begin:end], Y[begin:end])).batch(4).with_options(_own())
     return {
         "a dataset": trained(own, epochs=2),
-        "a dataset of unknown length": trained(unknown, epochs=2),
+        "a dataset of unknown length": trained(own_of_unknown_length(), epochs=2),
         "a generator": trained((batch for batch in batches_between(begin, end)), epochs=1),
         "a PyDataset": trained(Sequence(begin, end), epochs=2),
         "a function": trained(iter(batches_between(begin, end)).__next__, steps_per_epoch=2),
@@ -188,7 +203,14 @@ class StopsAtEpoch(keras.callbacks.Callback):
         self.model.stop_training = number() == 1 and epoch == 1
 
 
+class Evaluates(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.evaluate(dataset(), verbose=0)
+
+
 def callbacks() -> dict[str, Any]:
+    with_nan = X.copy()
+    with_nan[:] = np.nan
     with tempfile.TemporaryDirectory() as folder:
         monitors = [
             keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1, min_delta=10.0),
@@ -202,7 +224,9 @@ def callbacks() -> dict[str, Any]:
         "monitored": monitored,
         "files": files,
         "stopped at a batch": trained(X, Y, epochs=3, batch_size=4, callbacks=[StopsAtBatch()]),
+        "stopped by NaN": trained(with_nan, Y, epochs=3, batch_size=8, callbacks=[keras.callbacks.TerminateOnNaN()]),
         "stopped at an epoch": trained(X, Y, epochs=9, batch_size=8, callbacks=[StopsAtEpoch()]),
+        "evaluating": trained(own_of_unknown_length(), epochs=2, callbacks=[Evaluates()]),
     }
 
 
@@ -457,6 +481,22 @@ def noise(parallel: bool = True) -> dict[str, Any]:
     return {"drawn": np.asarray(outputs), "variables": [np.asarray(v) for v in template.variables]}
 
 
+class DrawsWithoutASeed(keras.layers.Layer):
+    def call(self, x):
+        return x * keras.random.uniform(())
+
+
+def seeds_apart(parallel: bool = True) -> list[Any]:
+    """Losses and weights where worker 1 sets other seeds after it has made its model."""
+    keras.utils.set_random_seed(0)
+    template = keras.Sequential([keras.Input((3,)), DrawsWithoutASeed(), keras.layers.Dense(2)])
+    model = multi_gpu_model(template, gpus=1) if parallel else template
+    keras.utils.set_random_seed(7 + number())
+    model.compile("sgd", "mse")
+    history = model.fit(X, Y, batch_size=8, epochs=2, verbose=0).history
+    return [*history["loss"], *template.get_weights()]
+
+
 def unlike() -> dict[str, str]:
     """The errors where workers have different models, versions or arrays, or data of unknown length."""
     wide = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4 + number(), name="wide")])
@@ -527,6 +567,9 @@ def settings_apart() -> dict[str, Any]:
         "optimizer": lambda: trained_with("sgd" if chief else "adagrad"),
         "momentum": lambda: trained_with(sgd(momentum=0.9 if chief else 0.8)),
         "loss": lambda: trained_with(loss="mse" if chief else "mae"),
+        "steps": lambda: trained_with(steps_per_epoch=2 if chief else 3),
+        "validation_freq": lambda: trained_with(validation_split=0.2, validation_freq=1 if chief else 2),
+        "initial_epoch": lambda: trained_with(epochs=2, initial_epoch=0 if chief else 1),
         "epochs": lambda: trained_with(epochs=2 if chief else 3),
         "batch_size": lambda: trained_with(batch_size=32 if chief else 8),
         "shuffle": lambda: trained_with(shuffle=chief),

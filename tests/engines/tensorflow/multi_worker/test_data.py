@@ -49,7 +49,8 @@ def test_two_workers_have_the_weights_of_one_device():
 
 
 @pytest.mark.parametrize(
-    "kind", ["known length", "unknown length", "steps_per_epoch", "arrays in steps", "class weights", "files"]
+    "kind",
+    ["known length", "unknown length", "steps_per_epoch", "arrays in steps", "class weights", "tensors", "files"],
 )
 def test_data_that_all_have_make_the_global_batches_of_one_device(workers, one_device, kind):
     for worker in workers:
@@ -107,9 +108,20 @@ def test_the_chief_alone_writes_files(workers):
     assert [worker["callbacks"]["files"] for worker in workers] == [["0.csv", "0.keras"], []]
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("stopped at a batch", 3), ("stopped at an epoch", 8)])
+@pytest.mark.parametrize(
+    ("kind", "steps"), [("stopped at a batch", 2), ("stopped by NaN", 1), ("stopped at an epoch", 8)]
+)
 def test_when_one_worker_stops_all_stop_at_the_same_step(workers, kind, steps):
     assert [worker["callbacks"][kind]["steps"] for worker in workers] == [steps, steps]
+
+
+def test_a_callback_may_evaluate_after_the_last_batch_of_an_epoch(workers):
+    for worker in workers:
+        assert worker["callbacks"]["evaluating"]["steps"] == 2 * len(runs.global_batches_of_own_data())
+
+
+def test_workers_with_fewer_files_are_not_waited_for(workers):
+    assert [worker["datasets"]["three files"]["steps"] for worker in workers] == [4, 4]
 
 
 def test_a_training_loop_of_ones_own_has_the_weights_of_one_device(workers):
@@ -123,6 +135,14 @@ def test_logs_of_a_step_of_ones_own_that_are_no_metrics_are_averaged(workers):
     first, second = (worker["own_step"] for worker in workers)
     assert first == second
     assert first["number"] == [0.5, 0.5]
+
+
+def test_all_take_the_seeds_of_the_chief_at_fit(workers):
+    """Rows are dealt alike, and noise that no seed tells is the same, although worker 1 has set other seeds."""
+    expected = runs.seeds_apart(parallel=False)
+    for worker in workers:
+        for value, other in zip(worker["seeds_apart"], expected, strict=True):
+            np.testing.assert_allclose(value, other, **FLOAT32)
 
 
 def test_workers_draw_the_noise_of_one_device_and_keep_the_same_state(workers):
@@ -165,6 +185,9 @@ def test_all_begin_with_the_chiefs_weights_and_deal_rows_alike(workers):
         ("optimizer", r'Received: optimizer: {"Adagrad": .*} on worker 1 at \S+, and {"SGD": .*} on worker 0 at '),
         ("momentum", r'Received: optimizer: .*"momentum": 0\.8,.* on worker 1 at \S+, and .*"momentum": 0\.9'),
         ("loss", r'Received: loss: "mae" on worker 1 at \S+, and "mse" on worker 0 at \S+ Call `compile\(\)` and `fit'),
+        ("steps", r"Received: steps_per_epoch: 3 on worker 1 at \S+, and 2 on"),
+        ("validation_freq", r"Received: validation_freq: 2 on worker 1 at \S+, and 1 on"),
+        ("initial_epoch", r"Received: initial_epoch: 1 on worker 1 at \S+, and 0 on"),
         ("epochs", r"Received: epochs: 3 on worker 1 at \S+, and 2 on"),
         ("batch_size", r"Received: batch_size: 8 on worker 1 at \S+, and 32 on"),
         ("shuffle", r"Received: shuffle: False on worker 1 at \S+, and True on"),

@@ -23,7 +23,7 @@ def sent(monkeypatch):
 def test_a_program_that_sets_a_seed_keeps_the_random_numbers_that_follow():
     keras.utils.set_random_seed(1)
     before = random.getstate()
-    handshake._broadcast_seed(ALONE)
+    handshake.broadcast_seed(ALONE)
     assert random.getstate() == before
 
 
@@ -32,6 +32,6 @@ def test_without_a_seed_all_get_one(monkeypatch):
     given = []
     monkeypatch.setattr(handshake.tf.random, "set_seed", given.append)
     monkeypatch.setattr(handshake.tf.compat.v1, "get_seed", lambda _: (UNSET_SEED, None))
-    handshake._broadcast_seed(ALONE)
+    handshake.broadcast_seed(ALONE)
     assert len(given) == 1
     assert 0 <= given[0] < 2**31

@@ -8,7 +8,7 @@ import training_cases
 from added_losses import Adds
 from equality import Numbers, train
 from keras import ops
-from training_cases import IDS, OPTIMIZERS, X, Y, compiled, training
+from training_cases import IDS, OPTIMIZERS, WEIGHTS, X, Y, compiled, training
 
 from multigpu import on_device
 
@@ -148,6 +148,9 @@ TRAININGS = {
     ),
     "a class that does not count": training(
         classes, X, Y[:, :1] > 0, compiled(lambda: keras.losses.SparseCategoricalCrossentropy(ignore_class=1))
+    ),
+    "a loss that is not reduced": training(
+        compile=compiled(lambda: keras.losses.MeanSquaredError(reduction=None)), sample_weight=WEIGHTS, only_fit=True
     ),
     "metrics of one's own classes": training(compile=compiled(metrics=lambda: [Largest(), MeanOfLargest()])),
     "metrics of layers": training(metrics_of_layers),
