@@ -69,8 +69,9 @@ def load_model_weights_hdf5(
     """Load weights from an HDF5 file into a model. The file may contain a whole model, or be from Keras 2.
 
     It checks everything before it changes the first weight. From the file of a parallel model of the old
-    `multi_gpu_model`, it loads the template's weights and warns. It matches layers by their order. Names that differ
-    only in Keras' counters (`conv2d_3` for `conv2d`) count as the same.
+    `multi_gpu_model`, it loads the template's weights and warns. It matches layers by their order, and weights within a
+    layer or nested model by their names, since freezing changes their order. Names that differ only in Keras' counters
+    (`conv2d_3` for `conv2d`) count as the same if the others tell them apart.
 
     Args:
         object: a template or a parallel model.
