@@ -492,6 +492,7 @@ def test_masks_of_inputs_come_along():
     np.testing.assert_allclose(loop(*weights), expected, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # Keras' answer to an unknown length
 @pytest.mark.parametrize("relocated", [False, True])
 def test_training_goes_on_after_data_that_failed_within_an_execution(relocated):
     def batches(failing):
