@@ -113,7 +113,7 @@ class _InnerGraphs:
 
     def _of_rows(self, x: Any) -> Any:
         """Return a tensor that gets no gradient in an idle replica: that of a user need not be zero for zeros."""
-        return _with_rows(x, self._kept) if tf.is_tensor(x) and is_differentiable(x) else x
+        return _with_rows(x, self._kept) if isinstance(x, tf.Tensor) and is_differentiable(x) else x
 
     def recomputed(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of `tf.recompute_grad`. Op by op, and in a branch or loop, it is computed once."""
