@@ -14,7 +14,7 @@ as_counts <- function(..., least = 1) {
   lapply(counts, as_integer)
 }
 
-is_count <- function(x, least) is.integer(as_integer(x)) && as_integer(x) >= least
+is_count <- function(x, least) length(x) == 1 && is.integer(as_integer(x)) && !is.na(x) && as_integer(x) >= least
 
 # A whole number as an integer. Anything else is not changed.
 as_integer <- function(x) {
@@ -58,7 +58,7 @@ refuse_na <- function(...) {
 
 is_na <- function(x) is.atomic(x) && length(x) == 1 && is.na(x) && !is.nan(x)
 
-# Those that the Python method of this name has, and R does not name, with whole numbers as integers.
+# Those that the Python method of this name has, and R does not name, with counts as integers.
 more_arguments <- function(object, method, ...) {
   more <- list(...)
   named <- names(more) %||% rep("", length(more))
@@ -68,7 +68,8 @@ more_arguments <- function(object, method, ...) {
     refuse(c("arguments of `", method, "()`, by their names"), toString(unknown), "Use those that its help page lists.")
   }
   refuse_na(...)
-  lapply(more, as_integer)
+  is_count <- grepl("steps|size|epoch|freq|verbose|workers", named)
+  replace(more, is_count, lapply(more[is_count], as_integer))
 }
 
 refuse_argument <- function(name, value, what, use) {
@@ -77,6 +78,6 @@ refuse_argument <- function(name, value, what, use) {
 
 # A value in few words: as code if that is short, otherwise its class.
 shown <- function(value) {
-  code <- if (is.null(value) || is.atomic(value)) deparse(value) else ""
+  code <- if (is.null(value) || is.atomic(value) && length(value) <= 60) deparse(value) else ""
   if (length(code) == 1 && nzchar(code) && nchar(code) <= 60) code else paste("an object of class", class(value)[[1]])
 }

@@ -6,8 +6,9 @@ with_clean_errors <- function(expr) {
   on.exit({
     of_functions <- loaded$warnings
     loaded$warnings <- outer
+    texts <- core()$said() # before a warning, which may leave this function
     for (condition in of_functions) warning(condition)
-    for (text in core()$said()) warning(in_r_words(text), call. = FALSE)
+    for (text in texts) warning(in_r_words(text), call. = FALSE)
   })
   clean_errors(expr)
 }

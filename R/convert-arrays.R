@@ -129,7 +129,8 @@ as_validation_data <- function(data, object, y = NULL) {
 as_levels_of <- function(targets, y) {
   known <- levels_of(y)
   if (is_plain_list(targets) && is_plain_list(y) && length(y) == length(targets)) {
-    return(Map(as_levels_of, targets, y))
+    are_named <- !is.null(names(targets)) && setequal(names(targets), names(y))
+    return(Map(as_levels_of, targets, if (are_named) y[names(targets)] else y))
   }
   if (is.null(known) || is.null(levels_of(targets)) || identical(levels_of(targets), known)) {
     return(targets)

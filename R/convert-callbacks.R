@@ -3,6 +3,7 @@ as_callbacks <- function(callbacks) {
   if (is.null(callbacks)) {
     return(list())
   }
+  if (inherits(callbacks, "python.builtin.list")) callbacks <- reticulate::py_to_r(callbacks)
   if (is_hooks(callbacks) || is_callback(callbacks)) {
     callbacks <- list(callbacks)
   }
@@ -11,12 +12,15 @@ as_callbacks <- function(callbacks) {
   }
   is_hook <- nzchar(names(callbacks) %||% "") & vapply(callbacks, is_r_function, NA)
   if (any(is_hook)) callbacks <- c(callbacks[!is_hook], list(callbacks[is_hook])) # beside callbacks of Keras
-  lapply(unname(callbacks), function(callback) {
+  unlist(lapply(unname(callbacks), function(callback) {
     if (is_hooks(callback)) {
       return(as_callback(callback))
     }
+    if (is_plain_list(callback)) {
+      return(as_callbacks(callback))
+    }
     if (is_callback(callback)) callback else refuse_callback(callback)
-  })
+  }))
 }
 
 is_hooks <- function(callbacks) {
@@ -61,14 +65,15 @@ as_callback <- function(functions) {
       c("Use one of ", toString(callback_hooks), ".")
     )
   }
-  do.call(keras$callbacks$LambdaCallback, lapply(functions, as_hook))
+  by_hook <- split(functions, factor(names(functions), unique(names(functions)))) # a hook may have several
+  do.call(keras$callbacks$LambdaCallback, lapply(by_hook, as_hook))
 }
 
-# An R function for a hook, which may take fewer arguments than Keras passes.
-as_hook <- function(f) {
+# The R functions for a hook, which may take fewer arguments than Keras passes.
+as_hook <- function(functions) {
   reticulate::r_to_py(function(...) {
     arguments <- list(...)
-    for_python(do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken(f)))])))
+    for (f in functions) for_python(do.call(f, unname(arguments[seq_len(min(length(arguments), num_taken(f)))])))
     NULL
   }, convert = TRUE)
 }
@@ -101,8 +106,9 @@ check_result <- function(result) {
   result
 }
 
-# Targets as a column if the predictions are a column. Otherwise `y_true - y_pred` would broadcast to all pairs of rows.
+# Targets as a column if the predictions are a matrix. Otherwise `y_true - y_pred` would broadcast to all pairs of rows.
+# Beside keras3, plain models get what Keras passes: a column for a loss of one output, and a vector otherwise.
 match_rank <- function(y_true, y_pred) {
   is_vector <- keras$ops$ndim(y_true) == 1 && keras$ops$ndim(y_pred) == 2
-  if (is_vector) keras$ops$expand_dims(y_true, -1L) else y_true
+  if (is_vector && !isNamespaceLoaded("keras3")) keras$ops$expand_dims(y_true, -1L) else y_true
 }

@@ -1,9 +1,10 @@
 # Metrics for the package tfruns: RStudio's live plot, and the record of a run. Returns a list of callbacks for Keras,
 # empty if there is nothing to do. Values that an epoch does not have are NA: of future epochs, of epochs before a
 # resumed training, and of epochs without validation.
-metrics_recorder <- function(view_metrics, epochs, model, tfruns = optional_namespace("tfruns")) {
+metrics_recorder <- function(view_metrics, epochs, model, tfruns = optional_namespace("tfruns"), verbose = 1L) {
   view_metrics <- as_choice(view_metrics, "view_metrics", list("auto"))
-  shows <- if (identical(view_metrics, "auto")) in_rstudio() else view_metrics
+  wanted <- in_rstudio() && epochs > 1 && !identical(as_integer(verbose), 0L)
+  shows <- if (identical(view_metrics, "auto")) wanted else view_metrics
   if (is.null(tfruns) || !(shows || tfruns$is_run_active())) {
     return(list())
   }

@@ -191,7 +191,11 @@ get_weights <- function(object, trainable = NA) {
 #' @rdname get_weights
 #' @export
 set_weights <- function(object, weights) {
-  with_clean_errors(alive(object)$set_weights(as_arrays(weights)))
+  arrays <- as_arrays(weights)
+  is_scalar <- vapply(alive(object)$weights, function(weight) length(weight$shape) == 0, NA)
+  of_scalars <- intersect(which(is_scalar), seq_along(arrays)) # in R, a number is a vector
+  arrays[of_scalars] <- lapply(arrays[of_scalars], function(x) reticulate::r_to_py(x)$reshape(reticulate::tuple()))
+  with_clean_errors(alive(object)$set_weights(arrays))
   invisible(object)
 }
 

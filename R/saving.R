@@ -119,5 +119,9 @@ as_custom_object <- function(object, name) {
   if (!is_r_function(object)) {
     return(object)
   }
+  if (is.null(class_of(object)) && num_taken(object) < 2) { # of an activation, for instance
+    attr(object, "py_function_name") <- name
+    return(object)
+  }
   class_of(object) %||% as_tensor_function(object, name)
 }

@@ -11,6 +11,10 @@ Math.multigpu_tensor <- function(x, ...) { # nolint: object_name_linter.
   if (startsWith(.Generic, "cum") && !identical(rank_of(x), 1L)) {
     refuse_function(.Generic, "a tensor that is not a vector", "`keras$ops$cumsum(x, axis)`, which counts axes from 0")
   }
+  if (!.Generic %in% names(math_functions) && as_in_keras3(.Generic, x)) {
+    f <- get(.Generic, baseenv())
+    return(with_other_methods(x, function(x) f(x, ...)))
+  }
   if (!.Generic %in% names(math_functions)) {
     refuse_function(.Generic, "a tensor", "a function of `keras$ops` or `tf$math`")
   }

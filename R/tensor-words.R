@@ -7,7 +7,10 @@ with_tensor_functions <- function(f) {
     return(f)
   }
   home <- environment(f)
-  is_replaced <- function(name) identical(get0(name, home), plain_functions[[name]]) # not a number of this name
+  is_replaced <- function(name) { # not a number of this name
+    found <- get0(name, home)
+    identical(found, plain_functions[[name]]) || is_generic_of_r(found)
+  }
   known <- Filter(is_replaced, names(plain_functions))
   environment(f) <- list2env(tensor_functions[known], parent = home)
   lapply(helpers_of(f, home), function(name) {
@@ -15,6 +18,9 @@ with_tensor_functions <- function(f) {
   })
   f
 }
+
+# A generic that a package such as Matrix makes of a function of R.
+is_generic_of_r <- function(f) inherits(f, "standardGeneric") && attr(f, "package") %in% c("base", "stats")
 
 # The names of functions that `f` uses and that are from where it is from: a script or a package.
 helpers_of <- function(f, home) {

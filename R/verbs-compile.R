@@ -58,7 +58,7 @@ compile_model <- function(object,
     optimizer = if (!missing(optimizer)) called(optimizer), # a template's own `compile()` may have other arguments
     loss = as_loss(loss),
     metrics = as_metrics(metrics, outputs),
-    loss_weights = if (length(loss_weights) > 1) as.list(loss_weights) else loss_weights,
+    loss_weights = as_loss_weights(loss_weights),
     weighted_metrics = as_metrics(weighted_metrics, outputs)
   ))
   invisible(object)
@@ -97,13 +97,25 @@ instead_of_keras2 <- c(
   target_tensors = "`y` in `fit()`"
 )
 
+as_loss_weights <- function(weights) {
+  if (is.integer(weights)) storage.mode(weights) <- "double"
+  if (length(weights) > 1 && !is_python_object(weights)) as.list(weights) else weights
+}
+
 output_names <- function(object) {
+  output <- tryCatch(object$output, error = function(e) NULL) # a model that was not called has none
+  if (is_plain_list(output) && !is.null(names(output))) {
+    return(names(output))
+  }
   names <- if (reticulate::py_has_attr(object, "output_names")) object$output_names
   # reticulate does not convert the list class of Keras
   if (is_python_object(names)) unlist(reticulate::import_builtins()$list(names)) else names
 }
 
 as_loss <- function(loss) {
+  if (is_python_object(loss)) {
+    return(loss)
+  }
   if (is_r_function(loss)) {
     return(as_callable(loss, "loss"))
   }

@@ -105,7 +105,7 @@ fit_model <- function(object,
     x = as_source(x, object),
     y = as_targets(y),
     verbose = as_choice(verbose, "verbose", verbosities),
-    callbacks = c(as_callbacks(callbacks), metrics_recorder(view_metrics, counts$epochs, object)),
+    callbacks = c(as_callbacks(callbacks), metrics_recorder(view_metrics, counts$epochs, object, verbose = verbose)),
     validation_split = as_fraction(validation_split),
     validation_data = as_validation_data(validation_data, object, y),
     shuffle = as_choice(shuffle, "shuffle", list("batch")),
@@ -234,6 +234,9 @@ tell_default <- function(text) {
 verbosities <- list(0L, 1L, 2L, "auto")
 
 default_verbose <- function() {
+  if (!is.null(of_keras3 <- getOption("keras.verbose"))) {
+    return(as_integer(of_keras3))
+  }
   if (isTRUE(getOption("knitr.in.progress")) || in_rstudio_job()) {
     return(2L)
   }

@@ -45,7 +45,7 @@ fit_generator <- function(object,
     object, generator,
     steps_per_epoch = steps_per_epoch, epochs = epochs, verbose = verbose, callbacks = callbacks,
     view_metrics = view_metrics, validation_data = validation_data, validation_steps = validation_steps,
-    class_weight = class_weight, initial_epoch = initial_epoch, shuffle = FALSE
+    class_weight = class_weight, initial_epoch = initial_epoch, shuffle = any(grepl("PyDataset$", class(generator)))
   )
 }
 

@@ -77,8 +77,8 @@ def intercepted(seams: Iterable[tuple[Any, str, Callable[..., Any]]], applies: C
 
     of_all = ((owner, name, functools.partial(handled, handle)) for owner, name, handle in seams)
     instead = (replaced(owner, name, wrapped(getattr(owner, name), handle)) for owner, name, handle in of_all)
-    with _one_at_a_time, entered(instead):
+    with ONE_AT_A_TIME, entered(instead):
         yield
 
 
-_one_at_a_time = threading.RLock()  # two threads must not mistake each other's replacements for the originals
+ONE_AT_A_TIME = threading.RLock()  # two threads must not mistake each other's replacements for the originals

@@ -69,7 +69,9 @@ def _with_old_arguments(verb: Callable, steps_name: str) -> Callable:
         _show_validation_data(kwargs.get("callbacks"), kwargs.get("validation_data"))
         if _gives_batches(x):
             weights = kwargs.pop("class_weight", None)
-            x, kwargs[steps_name] = _batches(self, x, kwargs.get(steps_name), weights, workers, steps_name == "steps")
+            x, kwargs[steps_name] = _batches(
+                self, x, kwargs.get(steps_name), weights, workers, verb.__name__ == "predict"
+            )
             if "shuffle" in kwargs or steps_name == "steps_per_epoch":
                 kwargs["shuffle"] = kwargs.get("shuffle", True) and isinstance(x, keras.utils.PyDataset)
         validation = kwargs.get("validation_data")

@@ -68,6 +68,7 @@ class ParallelModel(TemplateFacade, AddsNoMask, Training):
         else:
             setattr(self.template, name, value)
 
+    stop_evaluating = stop_predicting = False  # which loops of Keras set; two threads may run them
     from_config, rematerialized_call = Own("from_config"), Own("rematerialized_call")
     build, quantize = OwnProperty("build"), OwnProperty("quantize")  # which Keras assigns to each model
     compute_mask = Own("compute_mask")

@@ -82,6 +82,9 @@ class _First(AddsNoMask):
         """The template's class, which files and all other code see."""
         return type(self).__bases__[1]
 
+    activity_regularizer = property(  # replicas add its loss
+        lambda self: None, lambda self, new: vars(self).update(activity_regularizer=new)
+    )
     __call__ = keras.Layer.__call__  # the replicas call the template's own `call`, if it has one
 
     @property

@@ -13,6 +13,7 @@ from multigpu.base.arguments import shown
 from multigpu.base.arrays import kept_type
 from multigpu.base.refusal import refuse
 from multigpu.model.parallel_model import ParallelModel
+from multigpu.private_api.default_generator import made_default_generator
 from multigpu.private_api.layers import variables_of
 
 
@@ -79,7 +80,8 @@ def everything_kept(parallel: ParallelModel) -> Iterator[None]:
     if not parallel.optimizer.built:
         parallel.make_train_function()  # builds the model
     models = (parallel, parallel.template)
-    everything = [*variables_of(parallel), *(variable for model in models for variable in model.metrics_variables)]
+    of_models = (variable for model in models for variable in [*variables_of(model), *model.metrics_variables])
+    everything = [*of_models, made_default_generator().state]
     values = [(v, keras.ops.convert_to_numpy(v)) for v in {id(v): v for v in everything}.values()]
     try:
         yield

@@ -7,6 +7,7 @@ current step. A second interrupt ends it at once.
 """
 
 import ctypes
+import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +39,8 @@ class EndsInOrder(keras.callbacks.Callback):
 
 def interruptible(verb: Callable[..., Any], *arguments: Any, callbacks: Any = None, **named: Any) -> Any:
     """Call a Keras method with these arguments. An interrupt ends it with KeyboardInterrupt between steps."""
+    if not callbacks and "callbacks" not in inspect.signature(verb).parameters:  # of a template's own method
+        return verb(*arguments, **named)
     end = EndsInOrder()
     with _handled_by(end.note):
         return verb(*arguments, callbacks=[end, *(callbacks or [])], **named)

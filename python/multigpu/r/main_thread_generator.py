@@ -145,7 +145,8 @@ def _as_arrays(batch: Any) -> Any:
             f"{type(batch).__name__}{f' of length {len(batch)}' if isinstance(batch, list | tuple) else ''}",
             "Return `list(x, y)` in R, `(x, y)` in Python.",
         )
-    return keras.tree.lists_to_tuples(keras.tree.map_structure(_as_array, tuple(batch)))
+    given = batch[:-1] if len(batch) == 3 and batch[-1] is None else batch  # R's generators may return no weights
+    return keras.tree.lists_to_tuples(keras.tree.map_structure(_as_array, tuple(given)))
 
 
 def _weighted(batch: tuple[Any, ...], class_weight: dict[int, float]) -> tuple[Any, ...]:

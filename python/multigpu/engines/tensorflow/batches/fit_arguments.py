@@ -57,7 +57,7 @@ def _as_batches(
     x, y, weight = _data(arguments)
     if weight is not None and keras.tree.is_nested(y) and not keras.tree.is_nested(weight):
         weight = keras.tree.map_structure(lambda _: weight, y)  # one weight per row applies to all outputs
-    rows = len(keras.tree.flatten(x)[0])
+    rows = _num_rows(x)
     size = arguments.get("batch_size") or (math.ceil(rows / steps) if steps else 32)
     dataset, cut = batches(x, y, weight, size, shuffle)
     at_end.callback(cut.release)
@@ -73,7 +73,7 @@ def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, 
     can_be_cut = _can_be_cut(arguments) if large else are_arrays(arguments)
     if not split or arguments.get("validation_data") is not None or not can_be_cut:
         return arguments
-    rows = len(keras.tree.flatten(arguments["x"])[0])
+    rows = _num_rows(arguments["x"])
     at = math.floor(rows * (1.0 - split))
     if not 0 < at < rows:
         return arguments
@@ -87,6 +87,10 @@ def validated_apart(arguments: dict[str, Any], large: bool = True) -> dict[str, 
 def _as_arrays(data: Any) -> Any:
     """Return tensors as arrays."""
     return keras.tree.map_structure(lambda x: x.numpy() if isinstance(x, tf.Tensor) else x, data)
+
+
+def _num_rows(x: Any) -> int:
+    return next(len(array) for array in keras.tree.flatten(x) if array is not None)  # an input may be optional
 
 
 def _can_be_cut(arguments: dict[str, Any]) -> bool:

@@ -43,7 +43,7 @@ class PlacedCall:
             self._prepare_update()
         merged = self._spread(args, kwargs)
         for loss in merged.losses:
-            self._layer.add_loss(loss)
+            keras.Layer.add_loss(self._layer, loss)  # which a functional model refuses
         return merged.outputs
 
     def _call_in_replica(self, args: tuple, kwargs: dict[str, Any]) -> Any:

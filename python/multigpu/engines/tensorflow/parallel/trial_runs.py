@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from multigpu.base.replaced import ONE_AT_A_TIME
 from multigpu.engines.tensorflow.batches.call_arguments import CallArguments, flatten_composites
 from multigpu.engines.tensorflow.batches.split_merge import Position, count_rows, take_rows
 from multigpu.engines.tensorflow.cluster.reduction import Reduction
@@ -117,7 +118,8 @@ class TrialRuns:
             if traced and traced.function:
                 results = traced.function(*inputs)
                 with tapes_of_their_own():  # a part of `keras.remat` takes its gradient from one
-                    gradients = self._gradients(*inputs) if self.with_custom_gradient() else {}
+                    graph = self._gradients.get_concrete_function  # also where functions run op by op
+                    gradients = graph()(*inputs) if self.with_custom_gradient() else {}
             else:
                 with tapes_of_their_own():
                     (results, traced), gradients = with_facts(self._replica, *inputs), {}
@@ -201,6 +203,10 @@ class TrialRuns:
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
         """Run outside of any function and tape, on the first device. Layers keep no tensor of it."""
+        with ONE_AT_A_TIME:
+            yield from self._alone()
+
+    def _alone(self) -> Iterator[None]:
         layers = [self._template.model, *self._template.layers]
         before, known = list(map(Contents, layers)), set(map(id, self._template.model.variables))
         eagerly = tf.config.functions_run_eagerly()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from multigpu.base.replaced import ONE_AT_A_TIME
 from multigpu.engines.tensorflow.batches.call_arguments import (
     CallArguments,
     flatten_composites,
@@ -203,10 +204,11 @@ class Replica:
         scope, noise = ReplicaScope(self.variables, sent, self.carried), SliceNoise(slices, position, draws)
         scope.calls = calls = LayerCalls(self.template.model)
         calls.drawn = scope.drawn
-        with self._around(scope, noise, position, parts), calls.noted(self.template.layers):
-            outputs = self.template.model(*args, **kwargs)
-        for each in calls.kept if not (self.alone and tf.executing_eagerly()) else ():
-            each.put_back()
+        with ONE_AT_A_TIME:
+            with self._around(scope, noise, position, parts), calls.noted(self.template.layers):
+                outputs = self.template.model(*args, **kwargs)
+            for each in calls.kept if not (self.alone and tf.executing_eagerly()) else ():
+                each.put_back()
         return _Run(outputs, scope, calls, noise)
 
     @contextlib.contextmanager

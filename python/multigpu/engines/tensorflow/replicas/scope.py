@@ -66,7 +66,8 @@ class ReplicaScope(keras.StatelessScope):
         elif value is not None and value is self._before.get(id(variable)):
             value = self._next_copy(id(variable))
         self._note_read(variable, tf.as_dtype(variable.dtype))  # under autocast, this is the type to read in
-        return with_gradient(value, dense) if self.dense_gradients and variable.trainable else value
+        dense_gradient = self.dense_gradients and variable.trainable and value is not None
+        return with_gradient(value, dense) if dense_gradient else value
 
     def types(self, variable: keras.Variable) -> Types:
         """Return the types in which a variable and its gradient can be sent without a change in any number.
