@@ -165,6 +165,19 @@ for (backend in c("tensorflow", "jax")) {
         print(found)
         stopifnot(all.equal(found[[1]], found[[2]], tolerance = 1e-6))
       }
+      labels <- as.integer(1:10 %% 3)
+      of_labels <- list(
+        one_hot = function(y_true, y_pred) op_mean((op_one_hot(op_cast(y_true, 'int32'), 3) - y_pred)^2),
+        accuracy = function(y_true, y_pred) {
+          op_mean(op_equal(op_cast(y_true, 'int64'), op_cast(op_argmax(y_pred), 'int64')))
+        }
+      )
+      found <- lapply(list(model, parallel), function(each) {
+        each |> compile(optimizer = 'sgd', loss = of_labels$one_hot, metrics = list(of_labels$accuracy))
+        unlist(each |> evaluate(x, labels, verbose = 0))
+      })
+      print(found)
+      stopifnot(all.equal(unname(found[[1]]), unname(found[[2]]), tolerance = 1e-6))
     "), env = paste0("KERAS_BACKEND=", backend))
   })
 }

@@ -68,3 +68,23 @@ test_that("missing values are errors where Python would take them for True, or f
     expect_match(error_text(eval(named[[number]])), paste0("Expected .*`", names(named)[[number]], "`.* NA"))
   }
 })
+
+test_that("a missing number and several numbers are no count", {
+  data <- small_data(32)
+  for (size in list(NA_integer_, c(16L, 32L), integer())) {
+    expect_error(fit(shared_parallel_model(), data$x, data$y, batch_size = size), "`batch_size` to be a whole number")
+  }
+})
+
+test_that("numbers for arguments of a template's own stay as they are", {
+  own <- reticulate::py_run_string("
+import keras
+class Own(keras.Sequential):
+    def compile(self, *args, alpha=None, **kwargs):
+        super().compile(*args, **kwargs)
+        self.alpha = alpha
+")$Own
+  model <- own(list(keras$Input(4L), keras$layers$Dense(1L)))
+  compile(model, optimizer = "sgd", loss = "mse", alpha = 2)
+  expect_type(model$alpha, "double")
+})

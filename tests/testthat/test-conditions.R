@@ -276,3 +276,12 @@ test_that("a warning of a function that Python has called can be caught, and Pyt
     expect_true(is.finite(history$metrics$loss))
   }
 })
+
+test_that("Python shows its warnings after a warning has left a verb", {
+  data <- small_data(32)
+  warns <- list(on_epoch_end = function() warning("mine"))
+  fit_warning <- function() fit(shared_parallel_model(), data$x, data$y, callbacks = warns)
+  expect_identical(tryCatch(fit_warning(), warning = conditionMessage), "mine")
+  listening <- "len(__import__('multigpu.r.interface', fromlist = ['x'])._listening)"
+  expect_identical(reticulate::py_eval(listening), 0L)
+})

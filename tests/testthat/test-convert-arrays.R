@@ -100,3 +100,9 @@ test_that("the columns of a data frame are the inputs of the same names, also if
   expect_match(error_text(predict(parallel, data.frame(kind = NA, a = 1))), "NA")
   expect_match(error_text(predict(parallel, data.frame(kind = "x", a = 1))), "Received: character data")
 })
+
+test_that("factors of several outputs take the levels of the output of their name", {
+  y <- list(a = factor(c("u", "v")), b = factor(c("v", "u"), levels = c("v", "u")))
+  recoded <- as_levels_of(list(b = factor(c("u", "v")), a = factor(c("v", "u"), levels = c("v", "u"))), y)
+  expect_identical(lapply(recoded, levels), list(b = c("v", "u"), a = c("u", "v")))
+})

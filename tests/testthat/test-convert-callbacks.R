@@ -89,3 +89,15 @@ test_that("functions named by hooks may be beside callbacks of Keras", {
   trained <- function(callback) error_text(fit(shared_parallel_model(), data$x, data$y, callbacks = list(callback)))
   expect_match(trained(as_callbacks), "a function without a name.*If it makes a callback, call it")
 })
+
+test_that("a hook may have several functions, and lists of callbacks may be nested", {
+  epochs <- c(first = 0, second = 0)
+  first <- list(on_epoch_end = function() epochs[["first"]] <<- epochs[["first"]] + 1)
+  second <- list(on_epoch_end = function() epochs[["second"]] <<- epochs[["second"]] + 1)
+  data <- small_data(32)
+  stops <- keras$callbacks$TerminateOnNaN()
+  for (callbacks in list(c(first, second), list(list(first, stops), second))) {
+    fit(shared_parallel_model(), data$x, data$y, callbacks = callbacks)
+  }
+  expect_equal(epochs, c(first = 2, second = 2))
+})

@@ -61,3 +61,11 @@ test_that("a model tells its class with its configuration, as keras3 does, and m
   expect_identical(attr(config, "__class__")$`__name__`, "Sequential")
   expect_identical(attr(config, "__class__")$from_config(config)$name, model$name)
 })
+
+test_that("weights of any shape come back from R, also single numbers", {
+  scaled <- keras$layers$Normalization()
+  scaled$adapt(matrix(as.numeric(1:12), 4))
+  model <- keras_model_sequential(input_shape = 3, layers = list(scaled, keras$layers$Dense(2L)))
+  weights <- get_weights(model)
+  expect_equal(get_weights(set_weights(model, weights)), weights)
+})

@@ -194,3 +194,11 @@ test_that("others are refused with the function to use, as is a test of one valu
 })
 
 loaded$depth <- 0
+
+test_that("a generic that a package makes of a function of R is replaced, too", {
+  home <- new.env()
+  methods::setGeneric("rowSums", where = home)
+  f <- function(y_true, y_pred) mean(rowSums((y_true - y_pred)^2))
+  environment(f) <- home
+  expect_identical(environment(with_tensor_functions(f))$rowSums, tensor_functions$rowSums)
+})

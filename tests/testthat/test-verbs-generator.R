@@ -142,3 +142,9 @@ test_that("a generator without batches, or of something else, is an error", {
     writeLines(error_text(fit(shared_parallel_model(), function() data$x, steps_per_epoch = 2)))
   })
 })
+
+test_that("a generator may return no weights as NULL", {
+  data <- small_data(32)
+  batches <- function() list(data$x, data$y, NULL)
+  expect_length(fit(shared_parallel_model(), batches, steps_per_epoch = 2)$metrics$loss, 1)
+})

@@ -153,7 +153,9 @@ class _Recomputed:
         self._scope, self._context, self._function = scope, context, function
         self._arguments = keras.tree.map_structure(_as_value, (args, kwargs))
         before, reads = dict(scope.state_mapping), scope.num_reads()
-        self._results = function(*self._arguments[0], **self._arguments[1])
+        with tf.GradientTape() as tape:
+            self._results = function(*self._arguments[0], **self._arguments[1])
+        self._variables = tape.watched_variables()  # that it reads itself: tables, and variables unknown to Keras
         read = [number for number, times in scope.num_reads().items() if times > reads.get(number, 0)]
         self._seen = {number: before[number] for number in read if number in before}
 
@@ -178,6 +180,8 @@ class _Recomputed:
             of_inputs = [next(left) if floating([x]) else None for x in inputs]
             return (of_inputs, list(left)) if variables else of_inputs
 
+        for variable in self._variables:
+            variable.read_value()  # so that the custom gradient has one for it
         return _tensors(self._results), gradient
 
     def _again(self, inputs: Sequence[tf.Tensor]) -> Any:
