@@ -84,7 +84,7 @@ class Own(keras.Sequential):
         super().compile(*args, **kwargs)
         self.alpha = alpha
 ")$Own
-  model <- own(list(keras$Input(4L), keras$layers$Dense(1L)))
+  model <- own(list(keras$Input(list(4L)), keras$layers$Dense(1L)))
   compile(model, optimizer = "sgd", loss = "mse", alpha = 2)
   expect_type(model$alpha, "double")
 })

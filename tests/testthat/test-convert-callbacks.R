@@ -97,7 +97,7 @@ test_that("a hook may have several functions, and lists of callbacks may be nest
   data <- small_data(32)
   stops <- keras$callbacks$TerminateOnNaN()
   for (callbacks in list(c(first, second), list(list(first, stops), second))) {
-    fit(shared_parallel_model(), data$x, data$y, callbacks = callbacks)
+    fit(shared_parallel_model(), data$x, data$y, epochs = 1, callbacks = callbacks)
   }
   expect_equal(epochs, c(first = 2, second = 2))
 })
