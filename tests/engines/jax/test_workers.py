@@ -36,22 +36,14 @@ def test_workers_train_as_one_process_does_however_they_are_started(how, number,
         assert held / total == pytest.approx(1 / 2, abs=0.1)  # the two devices of a worker divide the weights
 
 
-def test_a_step_of_ones_own_has_the_gradients_of_one_process_also_of_weights_that_it_uses_as_passed(tmp_path):
-    given = {"OWN_STEP": "1", "DROPOUT": "0"}
+@pytest.mark.parametrize("given", ["OWN_STEP", "LENGTHS"])
+def test_datasets_of_workers_train_as_in_one_process(given, tmp_path):
+    """With a step of one's own, whose gradients include those of weights that it uses as passed; and with sequences of
+    another length in each step, which the worker whose data end first follows.
+    """
+    environment = {given: "1", "DROPOUT": "0"}
     for code, printed in ended(
-        [one(tmp_path, "dataset", 2, **given), *started("TF_CONFIG", tmp_path, "dataset", 2, **given)]
-    ):
-        assert code == 0, printed
-    for worker in range(2):
-        for actual, expected in zip(values(tmp_path, worker), values(tmp_path, "one"), strict=True):
-            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_an_idle_worker_follows_the_lengths_of_the_others_sequences(tmp_path):
-    """The first worker's data end first, and each step has sequences of another length."""
-    given = {"LENGTHS": "1", "DROPOUT": "0"}
-    for code, printed in ended(
-        [one(tmp_path, "dataset", 2, **given), *started("TF_CONFIG", tmp_path, "dataset", 2, **given)]
+        [one(tmp_path, "dataset", 2, **environment), *started("TF_CONFIG", tmp_path, "dataset", 2, **environment)]
     ):
         assert code == 0, printed
     for worker in range(2):
