@@ -154,7 +154,8 @@ for (backend in c("tensorflow", "jax")) {
         mean = function(y_true, y_pred) max(mean(abs(y_true - y_pred), axis = 1, keepdims = TRUE)),
         vector = function(y_true, y_pred) op_mean((y_true - y_pred) * c(1, 10, 100)),
         all = function(y_true, y_pred) op_mean(y_pred[all_dims(), 1]),
-        sorted = function(y_true, y_pred) op_mean(sort(y_pred, decreasing = TRUE)[, 1])
+        sorted = function(y_true, y_pred) op_mean(sort(y_pred, decreasing = TRUE)[, 1]),
+        counts = function(y_true, y_pred) op_mean(lgamma(abs(y_true) + 1) - y_pred)
       )
       all_dims <- tensorflow::all_dims
       for (f in c(of_index, if (config_backend() == 'tensorflow') of_axis)) {

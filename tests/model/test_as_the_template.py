@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from equality import assert_same_numbers, assert_same_training, mean_squared, random_rows, train
 from keras import layers, ops
+from part_models import nowhere
 
 import multigpu
 from multigpu import measure, multi_gpu_model
 from multigpu.engines.tensorflow.batches import fit_arguments
+from multigpu.private_api.default_generator import made_default_generator
 
 X, Y = random_rows(25, 3), random_rows(25, 2, seed=1)
 
@@ -65,8 +67,6 @@ def test_a_part_may_be_a_functional_model_whose_layers_add_losses():
         with on_device("CPU:2"):
             return keras.Model(x, layers.Dense(2)(part(hidden)))
 
-    from part_models import nowhere  # here, because only this test needs it
-
     _, expected = train(lambda: build(nowhere), X, Y, compile=mean_squared, gpus=None)
     _, numbers = train(lambda: build(multigpu.on_device), X, Y, compile=mean_squared, gpus=None)
     assert_same_numbers(numbers, expected)
@@ -117,6 +117,13 @@ def test_a_part_that_is_computed_again_may_read_a_table(eagerly):
     assert_same_training(build, ids, Y, compile=compiled, only_fit=True)
 
 
+class Noise(layers.Layer):
+    """Draws from Keras' default generator."""
+
+    def call(self, x):
+        return x + keras.random.normal(ops.shape(x))
+
+
 class TwoOptimizers(keras.Sequential):
     """Has an optimizer of its own beside that of `compile()`."""
 
@@ -131,11 +138,13 @@ class TwoOptimizers(keras.Sequential):
 
 
 def test_measuring_restores_optimizers_of_the_templates_own_and_the_default_noise():
-    template = TwoOptimizers([keras.Input((3,)), layers.Dense(2)])
+    template = TwoOptimizers([keras.Input((3,)), Noise(), layers.Dense(2)])
     template.own.build(template.trainable_variables)
     parallel = multi_gpu_model(template, gpus=2)
     parallel.compile("sgd", "mse")
     parallel.train_on_batch(X, Y)
-    before = int(template.own.iterations)
+    variables = [*template.own.variables, made_default_generator().state]
+    before = [variable.numpy() for variable in variables]
     measure(parallel, X, Y, batch_size=8, steps=1, verbose=0)
-    assert int(template.own.iterations) == before
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)

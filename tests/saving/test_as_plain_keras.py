@@ -1,5 +1,7 @@
 """Files of parallel models are read and written as those of plain models, also where Keras' ways are odd."""
 
+import errno
+import os
 import threading
 import warnings
 
@@ -12,6 +14,7 @@ from keras import layers, ops
 
 import multigpu
 from multigpu import load_model_hdf5, load_model_weights_hdf5, multi_gpu_model, save_model_hdf5, save_model_weights_hdf5
+from multigpu.saving.file_errors import damaged
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -210,3 +213,28 @@ def test_an_error_about_a_file_of_the_users_own_stays_as_it_is(tmp_path):
 
     with pytest.raises(FileNotFoundError, match="no vocabulary"):
         multi_gpu_model(keras.Sequential([keras.Input((3,)), WithAssets(2)]), gpus=2).save(tmp_path / "m.keras")
+
+
+def test_a_file_that_is_mounted_by_itself_is_named_as_such(tmp_path, monkeypatch):
+    def replace(source, target):
+        raise OSError(errno.EBUSY, "Device or resource busy", source)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="it is mounted by itself, so it cannot be replaced"):
+        save_model_hdf5(net(), tmp_path / "m.h5")
+
+
+@pytest.mark.parametrize("reason", ["OSError: [Errno 28] No space left on device", "OSError: Can't write (errno = 28)"])
+def test_a_full_folder_of_temporary_files_is_no_damaged_file(reason):
+    error = damaged("m.h5", "which is damaged", reason)
+    assert "room for a copy of 'm.h5' in the folder for temporary files" in str(error)
+    assert "which is damaged: OSError: truncated" in str(damaged("m.h5", "which is damaged", "OSError: truncated"))
+
+
+def test_a_loss_that_is_missing_is_read_without_compilation(tmp_path):
+    def unknown(y, y_pred):
+        return ops.mean(ops.abs(y - y_pred))
+
+    save_model_hdf5(net(loss=unknown, optimizer="sgd"), tmp_path / "old.h5")
+    with pytest.raises(ValueError, match=r"Read it by `load_model_hdf5\(\)` with `compile=False`"):
+        multigpu.clean_parallel_hdf5(tmp_path / "old.h5", tmp_path / "new.h5")

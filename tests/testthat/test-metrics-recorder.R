@@ -70,3 +70,9 @@ test_that("in a job of RStudio, each epoch is a line", {
   on.exit(Sys.unsetenv("RSTUDIOAPI_IPC_REQUESTS_FILE"), add = TRUE)
   expect_identical(default_verbose(), 2L)
 })
+
+test_that("RStudio's plot opens for several epochs that are printed", {
+  testthat::local_mocked_bindings(in_rstudio = function() TRUE)
+  opened <- function(epochs, verbose) length(metrics_recorder("auto", epochs, NULL, mock_tfruns(), verbose))
+  expect_identical(c(opened(3, 1), opened(3, "auto"), opened(1, 1), opened(3, 0)), c(1L, 1L, 0L, 0L))
+})

@@ -74,3 +74,8 @@ test_that("files that do not exist are errors", {
     writeLines(error_text(save_model_hdf5(small_model(), "/nowhere/model.h5")))
   })
 })
+
+test_that("a function of one argument is an activation, not a loss", {
+  tripled <- function(x) 3 * x
+  expect_identical(as_custom_object(tripled, "tripled")(2), 6)
+})

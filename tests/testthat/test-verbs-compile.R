@@ -161,3 +161,20 @@ test_that("what makes an optimizer is none", {
     expect_match(error_text(compile(small_model(), given, "mse")), "Call it, as in `keras\\$optimizers\\$Adam\\(\\)`")
   }
 })
+
+test_that("metrics are for the outputs of their names, also if these are the keys of a list", {
+  x <- keras$Input(list(4L))
+  outputs <- list(a = keras$layers$Dense(1L, name = "second")(x), b = keras$layers$Dense(1L, name = "first")(x))
+  parallel <- multi_gpu_model(keras$Model(x, outputs), 2)
+  data <- small_data(32)
+  y <- list(a = data$y, b = 10 * data$y)
+  compile(parallel, "sgd", list(a = "mse", b = "mse"), metrics = list(b = "mse", a = "mae"))
+  measured <- evaluate(parallel, data$x, y)
+  expect_true(all(c("a_mae", "b_mse") %in% names(measured)))
+})
+
+test_that("weights of losses may be whole numbers, and losses lists of Python", {
+  expect_type(as_loss_weights(2L), "double")
+  loss <- reticulate::r_to_py(list("mse", "mae"))
+  expect_identical(as_loss(loss), loss)
+})

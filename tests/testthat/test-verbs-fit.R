@@ -132,3 +132,20 @@ test_that("data without rows are refused by name, wherever they are passed", {
   inputs <- list(keras$Input(list(4L)), keras$Input(list(3L), optional = TRUE))
   expect_identical(dim(predict(keras$Model(inputs, keras$layers$Dense(2L)(inputs[[1]])), list(data$x, NULL)))[[2]], 2L)
 })
+
+test_that("the verbosity may be that of keras3", {
+  old <- options(keras.verbose = 0)
+  on.exit(options(old))
+  expect_identical(default_verbose(), 0L)
+})
+
+test_that("a template's own method needs no callbacks", {
+  own <- reticulate::py_run_string("
+import keras
+class OwnPredict(keras.Sequential):
+    def predict(self, x, batch_size=None, verbose='auto', steps=None):
+        return super().predict(x, batch_size=batch_size, verbose=verbose, steps=steps)
+")$OwnPredict
+  parallel <- multi_gpu_model(own(list(keras$Input(list(4L)), keras$layers$Dense(1L))), 2)
+  expect_identical(dim(predict(parallel, small_data(32)$x)), c(32L, 1L))
+})

@@ -148,3 +148,19 @@ test_that("a generator may return no weights as NULL", {
   batches <- function() list(data$x, data$y, NULL)
   expect_length(fit(shared_parallel_model(), batches, steps_per_epoch = 2, epochs = 1)$metrics$loss, 1)
 })
+
+test_that("a PyDataset is shuffled, as by default in Keras 2", {
+  counts <- reticulate::py_run_string("
+import keras, numpy as np
+class Counts(keras.utils.PyDataset):
+    seen = []
+    def __len__(self):
+        return 9
+    def __getitem__(self, number):
+        self.seen.append(number)
+        return np.ones((2, 4)), np.ones(2)
+")$Counts()
+  keras$utils$set_random_seed(1L)
+  fit_generator(shared_parallel_model(), counts, steps_per_epoch = 9, epochs = 2)
+  expect_false(identical(utils::tail(counts$seen, 9), 0:8))
+})

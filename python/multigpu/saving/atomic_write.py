@@ -121,8 +121,9 @@ def _clear_errors(target: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:
         number, named = errno_of(error), getattr(error, "filename", None)
-        if number not in HINTS or (named and target.parent not in Path(os.fsdecode(named)).parents):
-            raise  # also errors of a user's own code about another file
+        is_other = isinstance(named, str | bytes) and target.parent not in Path(os.fsdecode(named)).parents
+        if number not in HINTS or is_other:  # of a user's own code, about a file of its own
+            raise
         message = f"Expected a path where a file can be written. Received one where that fails: {HINTS[number]}"
         raise OSError(number, message, str(target)) from error
 

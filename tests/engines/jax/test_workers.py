@@ -9,9 +9,13 @@ import sys
 import keras
 import numpy as np
 import pytest
+from jax.experimental import sparse
 from started_workers import ended, one, started, values
 
+from multigpu.engines.jax.global_batches import _joint
 from multigpu.engines.jax.join import _leave_after_an_error
+from multigpu.engines.jax.placement import layout_of
+from multigpu.plan.plan import Plan
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,15 @@ def test_a_session_goes_on_after_an_error(monkeypatch):
 
 @pytest.mark.parametrize("how", ["stop", "function"])
 def test_all_stop_where_a_callback_of_one_does(how, tmp_path):
-    for code, printed in ended(started("TF_CONFIG", tmp_path, "arrays", 2, ENDS=f",{how}")):
+    found = ended(started("TF_CONFIG", tmp_path, "arrays", 2, ENDS=f",{how}", VERBOSE="2"))
+    for worker, (code, printed) in enumerate(found):
         assert code == 0, printed
+        assert ("loss: " in printed) == (worker == 0)  # only the chief prints
     for actual, expected in zip(values(tmp_path, 0), values(tmp_path, 1), strict=True):
         np.testing.assert_array_equal(actual, expected)
+
+
+def test_sparse_rows_of_a_workers_own_are_refused():
+    x = sparse.BCOO.fromdense(np.eye(4, dtype="float32"))
+    with pytest.raises(ValueError, match=r"Expected dense arrays in a worker's own rows.* Received: a sparse array"):
+        _joint((x, np.ones(4)), (4, 4), layout_of(Plan(("CPU:0",), "CPU:0")))

@@ -165,7 +165,12 @@ def main(folder, data, number_of_workers):
         given["validation_data"] = as_tensorflow_has_them(same, "AUTO")
         given["x"] = as_tensorflow_has_them(batches.batches, "OFF")
     before = np.random.get_state()[1].copy()
-    logs = parallel.fit(**given, epochs=int(os.environ.get("EPOCHS", "2")), verbose=0, callbacks=callbacks).history
+    logs = parallel.fit(
+        **given,
+        epochs=int(os.environ.get("EPOCHS", "2")),
+        verbose=int(os.environ.get("VERBOSE", "0")),
+        callbacks=callbacks,
+    ).history
     assert cluster is None or cluster.is_chief or np.array_equal(np.random.get_state()[1], before)
     results = parallel.evaluate(**evaluated, verbose=0)
     if data == "arrays":

@@ -861,3 +861,16 @@ def test_the_check_of_the_first_batch_has_nothing_against_a_step_of_a_model_of_k
     assert not np.array_equal(template.get_weights()[-1], before)
     (check,) = parallel._spread._checks.values()
     assert check.is_done
+
+
+def test_where_functions_run_op_by_op_gradients_are_compared_too(recwarn):
+    tf.config.run_functions_eagerly(True)
+    try:
+        inputs = keras.Input((4,))
+        stopped = FunctionLayer(lambda x: x + tf.stop_gradient(x))(inputs)
+        parallel = multi_gpu_model(keras.Model(inputs, layers.Dense(2)(stopped)), gpus=2)
+        parallel.compile("sgd", "mse")
+        parallel.fit(X, Y, verbose=0)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert not [each for each in recwarn if "could not be checked" in str(each.message)]

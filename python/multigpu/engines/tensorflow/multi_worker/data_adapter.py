@@ -82,9 +82,8 @@ def global_batches(arguments: dict[str, Any], cluster: Cluster, at_end: contextl
 def _of_arrays(arguments: dict[str, Any], cluster: Cluster, at_end: contextlib.ExitStack) -> GlobalBatches:
     """Return the parts of arrays that all workers have. All workers assign the rows in the same way."""
     x, y, weight, size, steps = map(arguments.get, ("x", "y", "sample_weight", "batch_size", "steps"))
-    ArrayDataAdapter(
-        *keras.tree.map_structure(lambda array: None if array is None else array[:1], (x, y, weight))
-    )  # checks
+    first_row = keras.tree.map_structure(lambda array: None if array is None else array[:1], (x, y, weight))
+    ArrayDataAdapter(*first_row)  # Keras' checks of targets and weights
     rows = len(keras.tree.flatten(x)[0])
     size = size or (-(-rows // steps) if steps else 32)
     told = all_gather_numbers([rows, size], cluster)

@@ -125,8 +125,10 @@ class _InnerGraphs:
 
 @custom_gradient
 def _with_rows(x: tf.Tensor, kept: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-    count = lambda upstream: tf.math.multiply_no_nan(upstream, tf.cast(tf.minimum(kept, 1), x.dtype))  # noqa: E731
-    return tf.identity(x), lambda upstream: (count(upstream), None)
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.math.multiply_no_nan(upstream, tf.cast(tf.minimum(kept, 1), x.dtype)), None
+
+    return tf.identity(x), gradient
 
 
 def _as_tensors(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
