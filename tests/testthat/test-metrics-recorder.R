@@ -72,7 +72,8 @@ test_that("in a job of RStudio, each epoch is a line", {
 })
 
 test_that("RStudio's plot opens for several epochs that are printed", {
-  testthat::local_mocked_bindings(in_rstudio = function() TRUE)
-  opened <- function(epochs, verbose) length(metrics_recorder("auto", epochs, NULL, mock_tfruns(), verbose))
+  recorder <- metrics_recorder
+  environment(recorder) <- list2env(list(in_rstudio = function() TRUE), parent = environment(metrics_recorder))
+  opened <- function(epochs, verbose) length(recorder("auto", epochs, NULL, mock_tfruns(), verbose))
   expect_identical(c(opened(3, 1), opened(3, "auto"), opened(1, 1), opened(3, 0)), c(1L, 1L, 0L, 0L))
 })

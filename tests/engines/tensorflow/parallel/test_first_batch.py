@@ -870,7 +870,7 @@ def test_where_functions_run_op_by_op_gradients_are_compared_too(recwarn):
         stopped = FunctionLayer(lambda x: x + tf.stop_gradient(x))(inputs)
         parallel = multi_gpu_model(keras.Model(inputs, layers.Dense(2)(stopped)), gpus=2)
         parallel.compile("sgd", "mse")
-        parallel.fit(X, Y, verbose=0)
+        parallel.fit(X, Y, batch_size=4, verbose=0)
     finally:
         tf.config.run_functions_eagerly(False)
     assert not [each for each in recwarn if "could not be checked" in str(each.message)]
