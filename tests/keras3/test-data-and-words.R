@@ -67,7 +67,7 @@ outputs <- lapply(c('a', 'b'), function(name) layers$Dense(1L, name = name, kern
 two <- multi_gpu_model(multigpu::keras_model(inputs, outputs), gpus = 2)
 far <- function(y_true, y_pred) max(abs(y_true - y_pred))
 two |> multigpu::compile(optimizer = 'sgd', loss = 'mse', metrics = list(list(far = far, 'mae'), far))
-measured <- unlist(multigpu::evaluate(two, x, list(y, y), verbose = 0))
+measured <- unlist(multigpu::evaluate(two, x, list(as.matrix(y), as.matrix(y)), verbose = 0))
 say(names(measured), signif(measured, 4))
 refused(two |> multigpu::compile(optimizer = 'sgd', loss = 'mse', metrics = list(far)))
 refused(multi_gpu_model(mtcars))

@@ -7,7 +7,7 @@ model <- multigpu::keras_model_sequential(4, layers = list(layers$Dense(8L, acti
 parallel <- multi_gpu_model(model, gpus = 2)
 set.seed(1)
 x <- as.data.frame(matrix(rnorm(200), 50))
-y <- x[, 1] - 2 * x[, 2]
+y <- as.matrix(x[, 1] - 2 * x[, 2]) # beside keras3, metrics get a vector as it is
 parallel |> compile(
   optimizer = 'sgd', loss = function(y_true, y_pred) mean(pmax(y_true - y_pred, y_pred - y_true)),
   metrics = list(largest = function(y_true, y_pred) max(abs(y_true[, 1] - y_pred[, 1])))
